@@ -1,5 +1,5 @@
-//! Bytes in, bytes out: requests become whole blocks, edges are merged under the same turn that the write has. A write that has its
-//! turn is seen through even if its client goes away, so nothing is left half done.
+//! Bytes in, bytes out: requests become whole blocks, and edges are merged under the write's own turn. A write that has
+//! its turn is finished even if its client goes away, so no write stays half done.
 
 use super::epochs::Writing;
 use super::migrating::is_read_there;
@@ -32,8 +32,8 @@ impl<W: World> Group<W> {
         Ok(rest.next(length as usize))
     }
 
-    /// Takes its place among the writes of the same blocks now. With `fua`, what was written is stable before this returns,
-    /// whatever the layout's durability.
+    /// Takes its place among the writes of the same blocks at the call. With `fua`, the data is stable before the
+    /// future resolves, whatever the layout's durability.
     pub fn write(
         &self,
         volume: VolumeId,
@@ -70,12 +70,12 @@ impl<W: World> Group<W> {
         SeenThrough::new(self.shared.world.clone(), write)
     }
 
-    /// For a client.
+    /// Takes a place for a client's change.
     pub fn line_up(&self, blocks: Blocks) -> Place {
         self.shared.order.line_up(blocks.first, blocks.count, Some(self.shared.world.now()))
     }
 
-    /// For what no client has asked: no read has to come after it.
+    /// Takes a place for a change that no client has asked for: no read has to come after the change.
     pub fn line_up_unasked(&self, blocks: Blocks) -> Place {
         self.shared.order.line_up(blocks.first, blocks.count, None)
     }
@@ -95,13 +95,13 @@ impl<W: World> Group<W> {
         let (mut parts, origin) = (None, tag.map(|tag| tag.origin));
         loop {
             if !begun {
-                // Anew each time that the turn was given up.
+                // Chosen again after each time that the turn was given up.
                 writing.choose_anew();
                 if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
                     let (own, missing) = Box::pin(self.not_yet_taken(turn, &asker, tag.origin, (now, blocks))).await?;
                     (turn, parts) = (own, Some(missing));
                 } else if !whole {
-                    // What is merged with must be what both have, requests too.
+                    // All copies must have the rest of the block before the merge, and the same requests.
                     turn = Box::pin(self.settled(turn, &asker, (now, blocks))).await?;
                 }
                 self.may_begin((writing.volume, blocks))?;
@@ -139,7 +139,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Keeps some of the blocks, where the others have taken the data before.
+    /// Writes some parts of the data, where the rest of the blocks has taken the data before.
     async fn write_parts(
         &self,
         turn: &Turn,
@@ -157,7 +157,7 @@ impl<W: World> Group<W> {
         Ok(Written::Done)
     }
 
-    /// The blocks that the bytes touch, with the rest of the first and last as it's seen so now.
+    /// The blocks that the bytes touch, with the rest of the first and last block as the lineage sees it now.
     pub(super) async fn merged(&self, offset: u64, data: &[Bytes], seen: &Lineage) -> Result<Merged, IoError> {
         let blocks = Blocks::touched(offset, offset + length(data));
         loop {
@@ -199,14 +199,14 @@ impl<W: World> Group<W> {
     }
 }
 
-/// What a part of a block becomes with the rest of it.
+/// The outcome of merging bytes with the rest of their blocks.
 pub(super) enum Merged {
     Whole(Bytes),
     /// No copy of the rest is here.
     Waits(oneshot::Receiver<()>),
 }
 
-/// Bytes.
+/// The number of bytes.
 pub(crate) fn length(data: &[Bytes]) -> u64 {
     data.iter().map(|piece| piece.len() as u64).sum()
 }
@@ -214,7 +214,7 @@ pub(crate) fn length(data: &[Bytes]) -> u64 {
 /// Segments that are taken from their start.
 pub(crate) struct Rest {
     segments: <Segments as IntoIterator>::IntoIter,
-    /// What is left of the last one taken.
+    /// The rest of the segment that was taken last.
     left: Bytes,
 }
 
@@ -223,7 +223,7 @@ impl Rest {
         Rest { segments: segments.into_iter(), left: Bytes::new() }
     }
 
-    /// So many bytes more, or all that are left.
+    /// The next `length` bytes, or all that are left.
     pub fn next(&mut self, mut length: usize) -> Segments {
         let mut taken = Segments::new();
         while length > 0 {

@@ -1,4 +1,4 @@
-//! Taking blocks out: where anything is held of them, and nowhere else.
+//! Taking blocks out: only where drives hold anything of them.
 
 use super::epochs::Writing;
 use super::order::Turn;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, Lineage, Origin, VolumeId};
 
-/// Empty blocks between others that are cleared with them, in one go.
+/// Empty blocks between held ones that are cleared along with both, in one go.
 const SMALL_GAP: u64 = (16 << 20) / BLOCK;
 
 impl<W: World> Group<W> {
@@ -39,8 +39,8 @@ impl<W: World> Group<W> {
         Ok(Written::Done)
     }
 
-    /// The parts of a range in which drives hold anything, or may. What is empty on all clean ones needs no clearing: marks
-    /// for all of a large volume wouldn't fit into a log.
+    /// The parts of a range in which drives hold anything, or may. A part that is empty on all clean fragments needs no
+    /// clearing: marks for all of a large volume wouldn't fit into a log.
     pub async fn held(&self, blocks: Blocks, seen: &Lineage) -> Vec<Blocks> {
         let mut held: Vec<Blocks> = Vec::new();
         for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
@@ -53,9 +53,9 @@ impl<W: World> Group<W> {
         held
     }
 
-    /// Whether there is surely nothing to be cleared of these bytes: all of it is on drives of this server which hold nothing of them, in
-    /// whatever epoch, and nobody is changing anything in the column. Then whoever clears them needs no turn, as there is nothing that
-    /// could come before or after it: a disk of exbibytes is discarded by ranges, and most of them hold nothing.
+    /// Whether these bytes surely need no clearing. All drives are this server's and hold nothing of the bytes in any
+    /// epoch, and no change is under way in the column. Then a clear needs no turn: there is no change that could come
+    /// before or after it. A disk of exbibytes is discarded by ranges, and most of these hold nothing.
     pub fn has_nothing_of(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
         if self.shared.has_migrated.load(Ordering::Acquire) || !self.shared.order.is_idle() || !self.may_serve() {
             return false;

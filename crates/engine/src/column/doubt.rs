@@ -1,4 +1,4 @@
-//! Requests that may have been carried out before: by an earlier primary, which was lost before it answered.
+//! Requests in doubt: an earlier primary may have carried them out, and was lost before it answered.
 
 use super::members::RegionState;
 use super::order::Turn;
@@ -11,8 +11,8 @@ use tepal_drive::world::World;
 use tepal_model::{IoError, Origin};
 
 impl<W: World> Group<W> {
-    /// Which of a request's blocks haven't taken it, and are to be changed in this turn. Only when what the copies have is settled,
-    /// what a clean one has taken counts: all have, or none.
+    /// The blocks of a request that haven't taken the request, to be changed in this turn. A clean copy's answer counts
+    /// only once the copies are settled: then all copies have taken the request, or none has.
     pub async fn not_yet_taken(
         &self,
         mut turn: Turn,
@@ -30,8 +30,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The turn of blocks whose copies are equal. It's lent while they are made so, and given up where that has to wait for drives: nothing
-    /// may be begun yet.
+    /// The turn of blocks once their copies are equal. The turn is lent while the copies are made equal, and given up
+    /// where that has to wait for drives: so nothing may be begun yet.
     pub async fn settled(
         &self,
         turn: Turn,
@@ -41,7 +41,7 @@ impl<W: World> Group<W> {
         self.settled_for(turn, asker, (Reader::Client(subject), blocks)).await
     }
 
-    /// The same for whoever it is.
+    /// As [`Group::settled`], for any reader.
     pub async fn settled_for(
         &self,
         mut turn: Turn,
@@ -51,7 +51,7 @@ impl<W: World> Group<W> {
         while blocks.count > 0 && !self.is_settled(blocks)? {
             let mut plans = self.cut(blocks).map(|(first, _)| self.plan_read(Blocks::new(first, 1), reader));
             let change = match plans.find(|plan| !matches!(plan, Plan::Go(..))) {
-                None | Some(Plan::Go(..)) => None, // it's settled by now
+                None | Some(Plan::Go(..)) => None, // settled by now
                 Some(Plan::Refuse(error)) => return Err(error),
                 Some(Plan::Wait(change)) => Some(change),
                 Some(Plan::Resolve(region)) => {

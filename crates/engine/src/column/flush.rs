@@ -1,4 +1,4 @@
-//! Flushing: everything that was acknowledged is stable on every copy that is here, or the client is told.
+//! Flushing: all acknowledged data is stable on every copy that is here, or the client is told.
 
 use super::Group;
 use super::members::Presence;
@@ -12,11 +12,11 @@ use tepal_drive::Loss;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, IoError, VolumeId};
 
-/// Unflushed data that is known to be lost. Every flush that had been asked for before one said so must say so too.
+/// Lost unflushed data. Every flush that was asked for before one reported a loss must report the loss too.
 #[derive(Debug, Default)]
 pub(crate) struct LostUnflushed {
     times: u64,
-    /// How many of them a flush of each volume has said.
+    /// How many losses a flush of each volume has reported.
     said: BTreeMap<VolumeId, u64>,
     reason: String,
 }
@@ -27,7 +27,7 @@ impl LostUnflushed {
         self.reason = reason;
     }
 
-    /// A clone that is new has lost nothing yet.
+    /// A new clone has lost nothing yet.
     pub fn begin_with(&mut self, volumes: impl Iterator<Item = VolumeId>) {
         for volume in volumes {
             self.said.entry(volume).or_insert(self.times);
@@ -38,7 +38,7 @@ impl LostUnflushed {
         self.said.get(&volume).copied().unwrap_or(0)
     }
 
-    /// What a flush of a volume must say that began when so many had been said.
+    /// The loss that a flush of a volume must report, if it began when `said_before` losses had been reported.
     fn say(&mut self, volume: VolumeId, said_before: u64) -> Option<String> {
         self.said.insert(volume, self.times);
         (self.times > said_before).then(|| self.reason.clone())
@@ -48,26 +48,26 @@ impl LostUnflushed {
 enum Plan<W: World> {
     /// The drives that are here.
     Go(Vec<Holder<W>>),
-    /// One is leaving, or away with what must be flushed.
+    /// A drive is leaving, or away with data that must be flushed.
     Wait(oneshot::Receiver<()>),
     Refuse(IoError),
 }
 
 impl<W: World> Volume<W> {
-    /// Returns when everything that was acknowledged is on stable media, on each copy that is here. Waits while a drive
-    /// leaves, or is away with what isn't on another. `Unavailable` if some of it was lost before it was stable: the
-    /// flushes under way then say so, later ones don't.
+    /// Returns when all acknowledged data is on stable media, on each copy that is here. Waits while a drive leaves, or
+    /// is away with data that no other drive has. `Unavailable` if some of the data was lost before it was stable: the
+    /// flushes under way then report the loss, later ones don't.
     pub async fn flush(&self) -> Result<(), IoError> {
-        // Of volumes on several servers, what was acknowledged is stable.
+        // Volumes on several servers acknowledge only stable data.
         let groups: Vec<Group<W>> = self.groups().into_iter().filter(|group| group.shared.view == 0).collect();
         let said: Vec<u64> = groups.iter().map(|group| group.lock().unflushed.lost.said(self.id())).collect();
         loop {
             let mut drives = BTreeMap::new();
             let (mut waits, mut refused) = (None, None);
-            // All of them are asked: what one of them says once, this flush says for all.
+            // Every group is asked: a loss that a group reports once, this flush reports for all groups.
             for (group, &said) in groups.iter().zip(&said) {
                 match group.plan_flush(self.id(), said) {
-                    // It has been shared meanwhile, for which all of it was flushed.
+                    // The group has been shared meanwhile, for which all of its data was flushed.
                     Plan::Refuse(IoError::Fenced) if self.is_among() && !self.is_cut_off() => {}
                     Plan::Go(here) => drives.extend(here.into_iter().map(|drive| (drive.id(), drive))),
                     Plan::Refuse(error) => refused = refused.or(Some(error)),
@@ -96,7 +96,7 @@ impl<W: World> Group<W> {
         self.lock().unflushed.lost.times
     }
 
-    /// What was lost since that was so often.
+    /// The reason of the last loss, if there were more than `before`.
     pub fn lost_since(&self, before: u64) -> Option<String> {
         let state = self.lock();
         let lost = &state.unflushed.lost;
@@ -121,7 +121,7 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Flushes drives. Those that were lost by it, or before.
+/// Flushes drives. Returns the drives that the flush found lost, or that were lost before.
 pub(crate) async fn flush_all<W: World>(drives: Vec<Holder<W>>) -> Vec<(DriveId, Arc<Loss>)> {
     let outcomes = join_all(drives.iter().map(Holder::flush)).await;
     drives.iter().zip(outcomes).filter_map(|(drive, outcome)| outcome.err().map(|loss| (drive.id(), loss))).collect()

@@ -1,14 +1,15 @@
-//! Leading a column: who may change what, and when. What keeps the data on drives is one of the [protocols](crate::protocol), reached
-//! by the seam in `redundancy.rs`.
+//! Leading a column: who may change what, and when. One of the [protocols](crate::protocol) keeps the data on drives,
+//! behind the seam in `redundancy.rs`.
 //!
-//! Each column of a volume's map is a [`Group`] of its own: a linear disk of blocks with its fragments on the same drives
-//! throughout. One server leads it, wherever the fragments are (`servers/`). Invariants:
+//! Each column of a volume's map is a [`Group`] of its own: a linear disk of blocks with its fragments on the same
+//! drives throughout. One server leads the column, wherever the fragments are (`servers/`). Invariants:
 //! 1. Requests that change the same blocks have turns, one after the other (`order.rs`).
-//! 2. A region's busy mark is on every drive that takes a change of it, and a stale mark for every drive that doesn't, before
-//!    the change is acknowledged. That a drive isn't here, and is passed over, was agreed before.
-//! 3. A read is answered only when no change that it met is still under way, and no drive has come or gone meanwhile, or it's done
-//!    again: what it returns, every fragment has (`read.rs`).
-//! 4. A region whose fragments may differ is made whole before anything is read from there (`background/resolve.rs`).
+//! 2. Before a change is acknowledged, the region's busy mark is on every drive that takes the change, with a stale
+//!    mark for every drive that doesn't. The absence of such a drive was agreed before, and so was passing it over.
+//! 3. A read is answered only when no change that it met is still under way, and no drive has come or gone meanwhile.
+//!    Otherwise the read is done again. So every fragment has the data that a read returns (`read.rs`).
+//! 4. A region whose fragments may differ is made whole before anything is read from the region
+//!    (`background/resolve.rs`).
 
 pub mod background;
 pub mod bytes;
@@ -59,7 +60,7 @@ use tepal_model::{BLOCK, DriveId, IoError, Layout, VolumeId};
 /// One column of a map, with all its copies. Cheap to clone.
 pub(crate) struct Group<W: World> {
     pub shared: Arc<Shared<W>>,
-    /// Of whoever asks by this handle.
+    /// How long requests through this handle wait.
     patience: Patience,
 }
 
@@ -71,34 +72,34 @@ impl<W: World> Clone for Group<W> {
 
 pub(crate) struct Shared<W: World> {
     pub world: W,
-    /// The engine has its volumes and their groups, not they it.
+    /// Weak: the engine owns its volumes and their groups.
     engine: Weak<engine::Shared<W>>,
     pub column: Column,
-    /// On which drives.
+    /// The drives of the column.
     pub placed: Placed,
-    /// By which protocol.
+    /// The protocol that keeps the data.
     pub kept: Kept,
     pub copies: usize,
     pub durability: Durability,
-    /// Since which this server is the primary; 0 if it's alone.
+    /// The view since which this server is the primary; 0 for a server that is alone.
     pub view: View,
-    /// Since when, by this server's clock.
+    /// When this server became the primary, by its own clock.
     pub led_since: Tick,
-    /// Another server says that it isn't any more: it'll be told so by its own state.
+    /// Another server says that this one isn't the primary any more. The followed state will say so too.
     pub deposed: Arc<AtomicBool>,
-    /// Copies without which no write is acknowledged.
+    /// Without this many copies no write is acknowledged.
     pub min_copies: usize,
     pub order: WriteOrder,
-    /// Requests of clients: recovery makes room for them.
+    /// Requests of clients so far: background work makes room for clients.
     pub served: AtomicU64,
-    /// Whether it has ever been of a map that volumes go to, or come from.
+    /// Whether the map has ever been the source or target of a migration.
     pub has_migrated: AtomicBool,
     /// The volume's count of blocks that were damaged on one copy and written again from another.
     pub repaired: Arc<AtomicU64>,
     state: Mutex<State<W>>,
 }
 
-/// All that's known of a column while it's led, under one lock.
+/// All that's known of a column while this server leads it, under one lock.
 pub(crate) struct State<W: World> {
     pub members: Members<W>,
     pub busy: BusyRegions,
@@ -107,13 +108,13 @@ pub(crate) struct State<W: World> {
     pub served: Served,
     pub seen: Seen,
     pub unflushed: Unflushed,
-    /// Who waits for a drive to come or go.
+    /// Rung when a drive comes or goes.
     pub bell: Bell,
     /// How often a drive has come or gone.
     pub changes: u64,
-    /// The newest view of which a state was followed that says which copies are complete.
+    /// The newest view whose followed state says which copies are complete.
     pub copies_since: View,
-    /// Where the map's data goes, or comes from, as agreed.
+    /// The map's migration, as agreed.
     pub migration: Option<Arc<MapMigration>>,
     pub takeover: TakeOver,
 }
@@ -123,21 +124,21 @@ pub(crate) struct State<W: World> {
 pub(crate) struct Unsure {
     /// Regions whose fragments may differ since a crash.
     pub regions: BTreeSet<u64>,
-    /// Those of them that somebody resolves, and who waits for that.
+    /// Unsure regions that are being resolved, with the tasks that wait for the outcome.
     pub resolving: Resolving,
     pub refusals: Refusals,
 }
 
-/// What runs in the background, and how far it is.
+/// Background work and its progress.
 #[derive(Default)]
 pub(crate) struct Jobs {
     pub recovering: bool,
     pub settling: bool,
-    /// It's being agreed which copies are complete.
+    /// Counting is under way: agreeing which copies are complete.
     pub counting: bool,
-    /// It's being agreed that a drive that joins has everything.
+    /// Agreeing that a joining drive has everything is under way.
     pub telling_joined: bool,
-    /// Bytes so far.
+    /// Bytes copied so far.
     pub copied: u64,
     pub copying: Rate,
     /// What keeps a returned drive from catching up.
@@ -147,7 +148,7 @@ pub(crate) struct Jobs {
 /// Who is served.
 #[derive(Default)]
 pub(crate) struct Served {
-    /// The map is being removed, or another server leads: nobody is any more.
+    /// The map is being removed, or another server leads: nobody is served any more.
     pub removed: bool,
     /// Volumes that are being removed while others have the same map.
     pub cut_off: BTreeSet<VolumeId>,
@@ -155,26 +156,26 @@ pub(crate) struct Served {
 
 /// What readers and writers see.
 pub(crate) struct Seen {
-    /// What the map's volumes and their snapshots see.
+    /// The epochs that the map's volumes and their snapshots see.
     pub epochs: Arc<Epochs>,
-    /// How often the history that is seen by has become another.
+    /// How often the history has changed.
     pub histories: u64,
-    /// All who lead columns act in this view or a later one.
+    /// All primaries act in this view or a later one.
     pub everywhere: View,
 }
 
-/// What drives have that isn't stable, where the layout allows that.
+/// Unstable data on drives, where the layout allows such data.
 #[derive(Default)]
 pub(crate) struct Unflushed {
-    /// Members that are leaving with such data: up to which batch.
+    /// Members that are leaving with unstable data: up to which batch.
     pub leaving: BTreeMap<usize, u64>,
-    /// Those of them that alone held some of it.
+    /// Members of `leaving` that alone held some of the data.
     pub alone: BTreeMap<usize, u64>,
-    /// Those that returned without it: flushes must say so.
+    /// Unstable data that a drive returned without: flushes must report the loss.
     pub lost: LostUnflushed,
 }
 
-/// When something was planned: it may have to be begun again.
+/// The moment of a plan. A plan is made again if the state has changed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     changes: u64,
@@ -186,9 +187,9 @@ pub(crate) struct Moment {
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     count: u64,
-    /// The last one of each region, of those that are remembered.
+    /// The number of the last refusal in each region that is remembered.
     last: BTreeMap<u64, u64>,
-    /// What is forgotten was no later.
+    /// Forgotten refusals have at most this number.
     forgotten: u64,
 }
 
@@ -222,7 +223,7 @@ impl Blocks {
         Blocks { first, count }
     }
 
-    /// Those that a range of bytes touches.
+    /// The blocks that a range of bytes touches.
     pub fn touched(from: u64, end: u64) -> Self {
         Blocks { first: from / BLOCK, count: end.div_ceil(BLOCK) - from / BLOCK }
     }
@@ -235,7 +236,7 @@ impl Blocks {
         (self.first..self.end()).map(|first| Blocks { first, count: 1 })
     }
 
-    /// The same blocks in pieces of so many at most, each within a multiple of that.
+    /// The same blocks in pieces of at most `most` blocks. No piece crosses a multiple of `most`.
     pub fn pieces(&self, most: u64) -> impl Iterator<Item = Blocks> + use<> {
         let (first, end) = (self.first, self.end());
         let pieces = first / most..end.div_ceil(most);
@@ -265,7 +266,7 @@ impl<W: World> Group<W> {
             seen: Seen {
                 epochs,
                 histories: 0,
-                // When it was opened nobody acted in an earlier view any more; and who is alone acts for all.
+                // When the group opens, nobody acts in an earlier view any more. A server that is alone acts for all.
                 everywhere: if view == 0 { View::MAX } else { view },
             },
             unflushed: Unflushed::default(),
@@ -283,7 +284,7 @@ impl<W: World> Group<W> {
             placed,
             kept: Kept::by(layout),
             copies,
-            // Nobody remembers what isn't stable when the primary changes.
+            // Nobody remembers unstable data when the primary changes.
             durability: if view == 0 { layout.durability } else { Durability::Strict },
             view,
             led_since: engine.world().now(),
@@ -308,7 +309,8 @@ impl<W: World> Group<W> {
         group
     }
 
-    /// Whoever has the engine's lock may take this one; so whoever has this one asks the engine for nothing that it locks.
+    /// Lock order: the engine's lock is the outer one. Code that holds this lock calls nothing of the engine that
+    /// locks.
     pub fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.shared.state.lock().expect("nothing panics while it holds the group's state")
     }
@@ -329,7 +331,7 @@ impl<W: World> Group<W> {
         self.shared.copies > 1
     }
 
-    /// Resolves when a drive has come or gone, or what is agreed of the map has changed.
+    /// Resolves when a drive has come or gone, or when the agreed state of the map has changed.
     pub fn next_change(state: &mut State<W>) -> oneshot::Receiver<()> {
         state.bell.listen()
     }
@@ -339,7 +341,7 @@ impl<W: World> Group<W> {
         bell.ring();
     }
 
-    /// Has drives that were found lost leave.
+    /// Makes drives that were found lost leave.
     pub async fn lose(&self, drives: Vec<(DriveId, Arc<Loss>)>) {
         let Some(engine) = self.engine() else {
             return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
@@ -358,14 +360,15 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether it's a drive of another server that has been heard again since, or that another primary hears now.
+    /// Whether a reported loss is none. The drive may be another server's, and heard again since. Or this group has let
+    /// all drives go, and another primary hears the drive now.
     fn is_no_loss(&self, id: DriveId) -> bool {
         let state = self.lock();
         let member = state.members.list.iter().find(|member| member.id == id);
         match member.and_then(Member::drive) {
             Some(Holder::There(remote)) => state.served.removed || !remote.is_lost(),
             Some(Holder::Here(_)) => false,
-            None => state.served.removed, // it has let go of all
+            None => state.served.removed, // the group has let go of all drives
         }
     }
 
@@ -374,12 +377,12 @@ impl<W: World> Group<W> {
         {
             let mut state = self.lock();
             state.served.removed = true;
-            state.changes += 1; // what is read from here on may be gone already
+            state.changes += 1; // data that is read from here on may be gone already
         }
         self.wake();
     }
 
-    /// The same for one of the map's volumes.
+    /// Nobody is served this volume of the map from now on.
     pub fn cut_off_volume(&self, volume: VolumeId) {
         {
             let mut state = self.lock();
@@ -389,11 +392,11 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// As [`Group::cut_off`]. Returns when all writes have ended. From then on it holds no drive, whoever still has it: one that is
-    /// pulled must be free to be opened again.
+    /// Cuts off as [`Group::cut_off`] does. Returns when all writes have ended. From then on the group holds no drive,
+    /// even while it has handles: a drive that is pulled must be free to be opened again.
     pub async fn remove(&self) {
         self.cut_off();
-        drop(self.every_turn().await); // none will begin
+        drop(self.every_turn().await); // no other turn will begin
         {
             let mut state = self.lock();
             state.members.list.iter_mut().for_each(|member| member.presence = Presence::Missing);
@@ -407,12 +410,13 @@ impl<W: World> Group<W> {
         self.lock().serves_volume(volume).is_ok()
     }
 
-    /// Returns when all has ended that changes anything now: what begins from here on goes by what is known here. `false` if that isn't
-    /// all, as some drive may still do what an earlier primary asked for.
+    /// Returns when all changes that are under way now have ended. Changes that begin later go by the state that this
+    /// group has now. `false` if other changes may be under way: some drive may still carry out a request of an earlier
+    /// primary.
     pub async fn until_all_have_ended(&self) -> bool {
         let Some(engine) = self.engine() else { return false };
         let is_led = || {
-            let agreed = engine.followed_state().map(|(_, now)| now); // before the lock: the engine's is the outer one
+            let agreed = engine.followed_state().map(|(_, now)| now); // before the group's lock: the engine's lock is the outer one
             let takes_writes = |id: &DriveId| {
                 let status = agreed.as_ref().and_then(|now| now.drives.get(id)).map(|drive| drive.status);
                 matches!(status, Some(DriveStatus::Up(_) | DriveStatus::Behind(..)))
@@ -432,7 +436,7 @@ impl<W: World> Group<W> {
         is_led()
     }
 
-    /// Comes when all writes that were in line have ended, and keeps others from beginning.
+    /// Resolves when all queued writes have ended. The turn keeps others from beginning.
     pub async fn every_turn(&self) -> Turn {
         self.line_up_unasked(Blocks::new(0, u64::MAX / 2)).turn().await
     }
@@ -444,7 +448,7 @@ impl<W: World> State<W> {
         if self.served.removed { Err(IoError::Fenced) } else { Ok(()) }
     }
 
-    /// Whether clients of this volume may.
+    /// Whether clients of this volume may still be served.
     pub fn serves_volume(&self, volume: VolumeId) -> Result<(), IoError> {
         match self.served.removed || self.served.cut_off.contains(&volume) || self.seen.epochs.head_of(volume).is_none()
         {
@@ -457,8 +461,8 @@ impl<W: World> State<W> {
         Moment { changes: self.changes, refusals: self.unsure.refusals.count, histories: self.seen.histories }
     }
 
-    /// Whether no drive has come or gone since, the history has stayed the same, and no write of these regions was refused by some drives
-    /// when others had it.
+    /// Whether the state is as at that moment: no drive has come or gone, the history is the same, and no write of
+    /// these regions was refused by some drives after others took the write.
     pub fn is_as_at(&self, then: Moment, mut regions: impl Iterator<Item = u64>) -> bool {
         let is_same = (self.changes, self.seen.histories) == (then.changes, then.histories);
         is_same && !regions.any(|region| self.unsure.refusals.last_in(region) > then.refusals)

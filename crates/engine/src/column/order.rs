@@ -1,18 +1,18 @@
-//! Order of writes: those that overlap are done one after another, first come first served; and a read that met one on
-//! its way waits for its end.
+//! Order of writes: writes that overlap are done one after the other, in the order of their arrival. A read that met a
+//! write under way waits for the write's end.
 //!
-//! Why reads wait: the copies of a block change at different moments. What a read saw while a write was under way may be
-//! on one copy only, and could be gone if that copy were lost now. Once the write has ended, all copies have it.
+//! Why reads wait: the copies of a block change at different moments. Data that a read saw while a write was under way
+//! may be on one copy only, and would be gone with that copy. Once the write has ended, all copies have the data.
 //!
-//! A write that has reached some copies and then waits for others to return can't let later writes pass: it would land
-//! a second time, on newer data. But those copies return only by being repaired. So it keeps its turn and lends it:
-//! repairs pass, writes don't, and it goes on when no repair is under way.
+//! A write that has reached some copies and then waits for others to return can't let later writes pass: the write
+//! would land a second time, on newer data. But the missing copies return only by being repaired. So the write keeps
+//! its turn and lends it: repairs pass, writes don't. The write goes on when no repair is under way.
 //!
-//! A read that comes when a write has been in line for long waits for its end before it reads. Who left the write behind may have gone on
-//! elsewhere, and must not see it appear behind what it reads there.
+//! A read waits before it reads for every overlapping write that has been queued for long. The client that left such a
+//! write behind may have gone on elsewhere, and must not see the write appear behind the data that it reads there.
 //!
-//! A write that is under way when a snapshot is taken may be in it. So a read that comes after the snapshot waits for its end before it
-//! reads: it could be told something older than what the snapshot shows.
+//! A write that is under way when a snapshot is taken may be in the snapshot. So a read that comes after the snapshot
+//! waits for the write's end before it reads: otherwise the read could return data older than the snapshot's.
 
 use crate::bell::Bell;
 use futures_channel::oneshot;
@@ -26,31 +26,31 @@ pub struct WriteOrder {
     queues: Arc<Mutex<Queues>>,
 }
 
-/// Held ranges of one purpose don't overlap; those of two only where a write has lent its own.
+/// Held ranges of one purpose don't overlap. Ranges of both purposes overlap only where a write has lent its turn.
 #[derive(Debug, Default)]
 struct Queues {
     writes: BTreeMap<u64, Held>,
     repairs: BTreeMap<u64, Held>,
-    /// By their numbers.
+    /// Ordered by number.
     waiting: VecDeque<Waiting>,
-    /// How many have ever waited.
+    /// How many requests have ever waited.
     numbered: u64,
     /// How many writes have lent their turns.
     lent: usize,
-    /// How many wait for the end of repairs that they let in.
+    /// How many writes wait for the end of repairs that they let in.
     reclaimed: usize,
-    /// How many writes are under way that were so when a snapshot was taken.
+    /// How many writes under way now were so when a snapshot was taken.
     before_snapshot: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Write,
-    /// It makes copies equal, and changes nothing that a client would see.
+    /// Makes copies equal, and changes nothing that a client sees.
     Repair,
 }
 
-/// When a client's change came in line. `None` for what no client has asked.
+/// When a client's change was queued. `None` for a change that no client has asked for.
 type Since = Option<Tick>;
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ struct Held {
     since: Since,
     readers: Bell,
     lending: Lending,
-    /// It was under way when a snapshot was taken.
+    /// The change was under way when a snapshot was taken.
     before_snapshot: bool,
 }
 
@@ -67,9 +67,9 @@ struct Held {
 enum Lending {
     /// Nobody else may come in.
     Own,
-    /// Repairs may.
+    /// Repairs may come in.
     Lent,
-    /// Those that came in are waited for.
+    /// No more repairs may come in. Repairs under way are waited for.
     Reclaimed(oneshot::Sender<()>),
 }
 
@@ -80,12 +80,12 @@ struct Waiting {
     end: u64,
     since: Since,
     purpose: Purpose,
-    /// They wait for its end.
+    /// Reads that wait for this change's end.
     readers: Bell,
     turn: oneshot::Sender<Turn>,
 }
 
-/// A range that is this write's, or this repair's, until it's dropped.
+/// The right to a range, for one write or repair, until it's dropped.
 #[derive(Debug)]
 pub struct Turn {
     order: WriteOrder,
@@ -93,14 +93,14 @@ pub struct Turn {
     purpose: Purpose,
 }
 
-/// A place in line.
+/// A place in the queue.
 #[derive(Debug)]
 pub enum Place {
     First(Turn),
     Behind(Behind),
 }
 
-/// Leaves the line when it's dropped.
+/// Leaves the queue when it's dropped.
 #[derive(Debug)]
 pub struct Behind {
     order: WriteOrder,
@@ -118,7 +118,7 @@ impl Drop for Behind {
 }
 
 impl Place {
-    /// Waits until nothing that is in the way is under way or came first.
+    /// Waits for the end of everything that is in the way, under way or queued before.
     pub async fn turn(self) -> Turn {
         match self {
             Place::First(turn) => turn,
@@ -145,7 +145,7 @@ fn overlaps(a: (u64, u64), b: (u64, u64)) -> bool {
 
 /// The held ranges that overlap this one, the last first.
 fn met(held: &BTreeMap<u64, Held>, (first, end): (u64, u64)) -> impl Iterator<Item = &Held> {
-    // Held ranges of one purpose don't overlap, so those before one that ends before do too.
+    // Held ranges of one purpose don't overlap. So if one ends before `first`, all that begin earlier do too.
     held.range(..end).rev().map(|(_, held)| held).take_while(move |held| held.end > first)
 }
 
@@ -154,7 +154,8 @@ impl Waiting {
         (self.first, self.end)
     }
 
-    /// Whether one that came later must stay behind this one. A repair passes writes: they may be waiting for it.
+    /// Whether a later request must stay behind this one. A repair passes queued writes: they may be waiting for the
+    /// repair.
     fn holds_up(&self, later: (u64, u64), purpose: Purpose) -> bool {
         overlaps(self.range(), later) && (purpose == Purpose::Write || self.purpose == Purpose::Repair)
     }
@@ -166,7 +167,7 @@ impl Queues {
         met(&self.writes, range).all(admits) && met(&self.repairs, range).next().is_none()
     }
 
-    /// A turn was lent, or reclaimed, or neither, until now.
+    /// Undoes what lending, or reclaiming, has counted.
     fn no_more(&mut self, lending: &Lending) {
         match lending {
             Lending::Own => {}
@@ -179,7 +180,7 @@ impl Queues {
         met(&self.writes, range).any(|held| matches!(held.lending, Lending::Lent))
     }
 
-    /// What was held until now isn't any more.
+    /// Undoes what an ended change has counted.
     fn ended(&mut self, ended: &Held) {
         self.no_more(&ended.lending);
         self.before_snapshot -= usize::from(ended.before_snapshot);
@@ -197,8 +198,8 @@ impl Queues {
         self.held(purpose).insert(first, held);
     }
 
-    /// Gives turns to those that nothing is in the way of any more, once something has gone from these blocks. Thousands may wait
-    /// elsewhere.
+    /// Gives turns to waiting requests that nothing is in the way of any more. Only requests that overlap the freed
+    /// blocks are looked at: thousands may wait elsewhere.
     fn grant(&mut self, freed: (u64, u64)) -> Vec<Waiting> {
         let mut granted = Vec::new();
         let mut at = 0;
@@ -217,7 +218,7 @@ impl Queues {
         granted
     }
 
-    /// Tells the writes that wait for no repair any more that their range is their own again.
+    /// Tells reclaiming writes that no repair is left in their range.
     fn give_back(&mut self) {
         if self.reclaimed == 0 {
             return;
@@ -239,13 +240,13 @@ impl WriteOrder {
         self.queues.lock().expect("nothing panics while it holds the queues")
     }
 
-    /// Takes a place in line behind all writes and repairs of these blocks that came before this call. `since` is now for what a client
-    /// asks, whose change reads may have to come after.
+    /// Takes a place behind all queued writes and repairs of these blocks. For a client's request `since` is now: reads
+    /// may have to come after its change.
     pub fn line_up(&self, first: u64, count: u64, since: Since) -> Place {
         self.line_up_for(Purpose::Write, (first, count), since)
     }
 
-    /// Takes a place behind the repairs of these blocks, and behind the writes that have their turn and haven't lent it.
+    /// Takes a place behind the repairs of these blocks, and behind the writes that have a turn and haven't lent it.
     pub fn line_up_repair(&self, first: u64, count: u64) -> Place {
         self.line_up_for(Purpose::Repair, (first, count), None)
     }
@@ -265,7 +266,7 @@ impl WriteOrder {
         Place::Behind(Behind { order: self.clone(), number, turn: receiver })
     }
 
-    /// The writes and repairs of these blocks that are under way now: each resolves when it has ended.
+    /// The writes and repairs of these blocks that are under way now. Each receiver resolves when its change has ended.
     pub fn under_way(&self, first: u64, count: u64) -> Vec<oneshot::Receiver<()>> {
         let mut queues = self.lock();
         let queues = &mut *queues;
@@ -280,7 +281,8 @@ impl WriteOrder {
         ends
     }
 
-    /// What clients have asked to be changed of these blocks, and came in line no later than that: each resolves when it has ended.
+    /// The clients' changes of these blocks that were queued at `then` or before. Each receiver resolves when its
+    /// change has ended.
     pub fn in_line_since(&self, first: u64, count: u64, then: Tick) -> Vec<oneshot::Receiver<()>> {
         let mut queues = self.lock();
         let queues = &mut *queues;
@@ -289,32 +291,33 @@ impl WriteOrder {
         let under_way = queues.writes.range_mut(..end).rev().take_while(|(_, held)| held.end > first);
         let under_way = under_way.filter(|(_, held)| is_before(held.since));
         let mut ends: Vec<_> = under_way.map(|(_, held)| held.readers.listen()).collect();
-        // They came one after the other.
+        // Waiting requests are in the order of their arrival.
         let waiting = queues.waiting.iter_mut().take_while(|waiting| waiting.since.is_none_or(|since| since <= then));
         let waiting = waiting.filter(|waiting| is_before(waiting.since) && overlaps(waiting.range(), (first, end)));
         ends.extend(waiting.map(|waiting| waiting.readers.listen()));
         ends
     }
 
-    /// A snapshot is taken: it may show the writes that are under way now.
+    /// Marks the writes that are under way now: the snapshot that is being taken may show them.
     pub fn note_snapshot(&self) {
         let mut queues = self.lock();
         queues.writes.values_mut().for_each(|held| held.before_snapshot = true);
         queues.before_snapshot = queues.writes.len();
     }
 
-    /// Whether a write of these blocks is under way that was so when a snapshot was taken.
+    /// Whether a write of these blocks is under way that already was when a snapshot was taken.
     pub fn may_be_in_snapshot(&self, first: u64, count: u64) -> bool {
         let queues = self.lock();
         queues.before_snapshot > 0 && met(&queues.writes, (first, first + count)).any(|held| held.before_snapshot)
     }
 
-    /// Whether some write of these blocks has lent its turn: it waits for copies to return.
+    /// Whether a write of these blocks has lent its turn, and so waits for copies to return.
     pub fn is_lent(&self, first: u64, count: u64) -> bool {
         self.lock().is_lent((first, first + count))
     }
 
-    /// Whether who has this number in line is behind a write that has lent its turn, or behind others that are.
+    /// Whether the waiting request with this number is behind a write that has lent its turn, or behind other requests
+    /// that are.
     pub fn is_held_up(&self, number: u64) -> bool {
         let queues = self.lock();
         if queues.lent == 0 {
@@ -322,7 +325,7 @@ impl WriteOrder {
         }
         let Ok(place) = queues.waiting.binary_search_by_key(&number, |waiting| waiting.number) else { return false };
         let own = queues.waiting[place].range();
-        // Mostly that is all there's to it; and one after the other may ask.
+        // Mostly this decides already; and many may ask, one after the other.
         if queues.is_lent(own) {
             return true;
         }
@@ -336,14 +339,14 @@ impl WriteOrder {
         held_up.into_iter().any(|earlier| overlaps(earlier, own))
     }
 
-    /// Whether nobody has a turn, or waits for one.
+    /// Whether no turn is held or waited for.
     pub fn is_idle(&self) -> bool {
         let queues = self.lock();
         queues.writes.is_empty() && queues.repairs.is_empty() && queues.waiting.is_empty()
     }
 
-    /// Changes who holds what, or waits, then tells those whose turn it has become: something has gone from the blocks that are
-    /// answered, if any.
+    /// Changes the queues, then hands out the turns that have become free. `change` returns the blocks that something
+    /// has gone from, if any.
     fn change(&self, change: impl FnOnce(&mut Queues) -> Option<(u64, u64)>) {
         let granted = {
             let mut queues = self.lock();
@@ -352,7 +355,7 @@ impl WriteOrder {
             freed.map(|freed| queues.grant(freed)).unwrap_or_default()
         };
         for Waiting { first, purpose, turn, .. } in granted {
-            // One that has given up drops its turn here, and so hands it on.
+            // A waiting request that has given up drops its turn here, and so hands the turn on.
             let _ = turn.send(Turn { order: self.clone(), first, purpose });
         }
     }
@@ -370,7 +373,7 @@ impl Turn {
         });
     }
 
-    /// Lets no more repairs in, and waits for those that are.
+    /// Lets no more repairs in, and waits for the end of repairs under way.
     pub async fn reclaim(&self) {
         let (sender, receiver) = oneshot::channel();
         self.order.change(|queues| {
@@ -380,13 +383,13 @@ impl Turn {
             queues.reclaimed += 1;
             None
         });
-        let _ = receiver.await; // sent at once if there are none
+        let _ = receiver.await; // sent at once if no repair is under way
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Its readers' bell is gone with it, which tells them.
+        // The readers' bell is dropped with the range, which wakes the readers.
         self.order.change(|queues| {
             let ended = queues.held(self.purpose).remove(&self.first)?;
             queues.ended(&ended);
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_writes_go_in_the_order_they_came() {
+    fn overlapping_writes_run_in_the_order_of_arrival() {
         let order = WriteOrder::default();
         let first = ask(&order, 10, 10).now_or_never().expect("nothing is in its way");
         let mut second = ask(&order, 15, 10);
@@ -430,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_gave_up_does_not_hold_up_the_others() {
+    fn a_write_that_gave_up_blocks_no_other() {
         let order = WriteOrder::default();
         let first = ask(&order, 0, 4).now_or_never().unwrap();
         let second = ask(&order, 0, 4);
@@ -441,10 +444,10 @@ mod tests {
         assert!(order.is_idle());
     }
 
-    /// Story: what was asked again and again, and each time given up before its turn came, stayed in line. So many waited in the end
-    /// that giving a turn back took a server's thread for minutes.
+    /// Story: requests that were retried, and given up each time before their turn, stayed queued. In the end so many
+    /// waited that giving a turn back took a server's thread for minutes.
     #[test]
-    fn who_gives_up_leaves_the_line_and_lets_those_through_that_it_alone_held_up() {
+    fn a_request_that_gives_up_leaves_the_queue() {
         let order = WriteOrder::default();
         let first = ask(&order, 0, 4).now_or_never().unwrap();
         let second = ask(&order, 0, 8);
@@ -462,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_waits_for_the_writes_that_it_met_only() {
+    fn a_read_waits_only_for_overlapping_writes() {
         let order = WriteOrder::default();
         let write = ask(&order, 10, 10).now_or_never().unwrap();
         assert_eq!((order.under_way(0, 10).len(), order.under_way(20, 5).len()), (0, 0));
@@ -473,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_comes_long_after_a_write_waits_for_it_wherever_it_is_in_line() {
+    fn a_read_waits_for_long_queued_overlapping_writes() {
         let order = WriteOrder::default();
         let at = |second| Tick(Duration::from_secs(second));
         let line_up = |first, second| order.line_up(first, 10, Some(at(second))).turn().boxed_local();
@@ -498,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_may_show_the_writes_that_are_under_way_and_no_later_ones() {
+    fn a_snapshot_may_show_only_writes_already_under_way() {
         let order = WriteOrder::default();
         let write = ask(&order, 10, 10).now_or_never().unwrap();
         let mut later = ask(&order, 15, 10);
@@ -517,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_others_that_wait_for_copies_is_held_up_and_who_is_only_behind_a_slow_write_is_not() {
+    fn only_requests_behind_lent_turns_are_held_up() {
         let order = WriteOrder::default();
         let number = |place: &Place| match place {
             Place::Behind(behind) => behind.number(),
@@ -538,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_lends_its_turn_lets_repairs_pass_and_no_later_write() {
+    fn a_lent_turn_lets_repairs_but_no_writes_pass() {
         let order = WriteOrder::default();
         let write = ask(&order, 10, 10).now_or_never().unwrap();
         let mut later = ask(&order, 15, 1);

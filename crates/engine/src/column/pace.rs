@@ -1,4 +1,4 @@
-//! How what goes on in the background leaves the drives to clients: while any are served, they have three quarters of the time.
+//! How background work leaves the drives to clients: while clients are served, they have three quarters of the time.
 
 use super::Group;
 use crate::volume::Map;
@@ -6,19 +6,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tepal_drive::world::{Tick, World};
 
-/// Of the time, for each part of it in which something was done in the background.
+/// The clients' time, as a multiple of the time that a round of background work took.
 const CLIENTS_SHARE: u32 = 3;
-/// What goes on at once in the background is over in about this time where clients are served: they wait behind it, or for some of it.
+/// About the longest time for one round of background work while clients are served: clients wait behind a round, or
+/// for a part of it.
 const SHORT: Duration = Duration::from_millis(50);
-/// However slow the drives are, what goes on in the background comes to its end.
+/// Limits the rest between rounds: however slow the drives are, background work comes to its end.
 pub const LONGEST_REST: Duration = Duration::from_millis(500);
 
-/// How many requests of clients had been served when something in the background last looked.
+/// A count of clients' requests, as background work last saw it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Served(u64);
 
-/// How something goes on in the background beside clients: how many parts of it at once, which are fewer where clients would wait for
-/// them, and as many as there may be where there are none.
+/// How many parts of some background work run at once: fewer where clients would wait for them, and as many as allowed
+/// where there are no clients.
 pub struct Pace {
     known: Served,
     most: usize,
@@ -34,12 +35,12 @@ impl Pace {
         self.at_once
     }
 
-    /// What was served until now is of no matter.
+    /// Ignores all requests that were served until now.
     pub fn begin_at(&mut self, now: Served) {
         self.known = now;
     }
 
-    /// So many at once took so long. Answers whether clients were served meanwhile.
+    /// Learns from how long a round took. Returns whether clients were served meanwhile.
     fn learn(&mut self, now: Served, took: Duration) -> bool {
         let are_clients_served = std::mem::replace(&mut self.known, now) != now;
         let at_once = match took {
@@ -58,14 +59,14 @@ impl<W: World> Group<W> {
         Served(self.shared.served.load(Ordering::Relaxed))
     }
 
-    /// Here, and in those columns of another map that are led by this server.
+    /// The count of this column, and of another map's columns that this server leads.
     pub fn served_with(&self, other: &Map<W>) -> Served {
         let there = other.groups().iter().map(|group| group.served().0).fold(0, u64::wrapping_add);
         Served(self.served().0.wrapping_add(there))
     }
 
-    /// If anybody was served meanwhile, clients have the drives for themselves for some times as long as it's gone on since it `began`;
-    /// unless it's urgent.
+    /// Rests after a round if clients were served since it `began`: the rest is [`CLIENTS_SHARE`] times as long as the
+    /// round. Urgent work doesn't rest.
     pub async fn rest_for_clients(&self, pace: &mut Pace, now: Served, began: Tick, is_urgent: bool) {
         let took = self.shared.world.now().0.saturating_sub(began.0);
         if pace.learn(now, took) && !is_urgent {
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_goes_on_less_at_once_while_clients_are_served_and_never_not_at_all() {
+    fn slow_rounds_shrink_but_never_stop_beside_clients() {
         let mut pace = Pace::of(Served(0), 8);
         assert!(!pace.learn(Served(0), SHORT * 40));
         assert_eq!(pace.at_once(), 8, "nobody waits");

@@ -1,13 +1,14 @@
 //! How long a request waits at its primary: for its turn, for drives, for copies to be equal.
 //!
-//! 1. What clients of this server ask waits for as long as it takes, or until they have gone. What other servers ask waits for drives
-//!    for a moment ([`DRIVES_WAIT`]), behind those that wait for nobody for some seconds ([`LINE_WAIT`]), and is then to be asked again:
-//!    it takes room that requests for other volumes would miss, and a server that was started anew is heard only when its earlier
-//!    requests have ended. What is done already is answered once all primaries are in its epoch.
-//! 2. Nobody keeps a turn for himself while he waits for drives. A write that has begun lends it, and one that hasn't gives it up. While
-//!    copies are made equal it's lent.
-//! 3. A turn is taken only for whoever waits still, and one that was given up only for whoever is known to: what nobody wants any more
-//!    would land after newer writes of whoever wanted it.
+//! 1. A request of this server's own client waits as long as needed, or until the client has gone. A request of another
+//!    server waits for drives only for a moment ([`DRIVES_WAIT`]), and for some seconds behind requests that wait for
+//!    no drive ([`LINE_WAIT`]). Then the other server has to ask again: a waiting request takes room that requests for
+//!    other volumes would miss, and a server that was started anew is heard only when its earlier requests have ended.
+//!    A change that is done already is answered once all primaries are in its epoch.
+//! 2. No request keeps a turn for itself while it waits for drives. A write that has begun lends its turn, and a write
+//!    that hasn't begun gives it up. The turn is lent while copies are made equal.
+//! 3. A turn is taken only for an asker that still waits, and a turn that was given up is taken again only for an asker
+//!    that is known to. A change that nobody wants any more would land after newer writes of the same asker.
 
 use super::epochs::MOMENT;
 use super::order::{Place, Turn};
@@ -23,19 +24,21 @@ use tepal_model::IoError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     Endless,
-    /// Then it's to be asked again; if it has changed something, it goes on without whoever asked.
+    /// Then the request has to be asked again. If it has changed something, it goes on without its asker.
     Short,
 }
 
-/// For a drive that is just being declared down, or heard; and behind who waits for one.
+/// Long enough for a drive that is just being declared down, or heard. Also for waiting behind a request that waits for
+/// drives.
 pub(super) const DRIVES_WAIT: Duration = Duration::from_millis(200);
-/// Behind those that wait for nobody. Long, or a request would never have its turn where others are always in line. Not longer, as a server
-/// that was started anew is heard only when its earlier requests have ended.
+/// For waiting behind requests that wait for no drive. Long, or a request would never have its turn where the queue is
+/// never empty. Not longer, as a server that was started anew is heard only when its earlier requests have ended.
 const LINE_WAIT: Duration = Duration::from_secs(5);
-/// What has been in line for longer is waited for before a read. Little of what clients do at once takes so long.
+/// Before a read, writes that have been queued for longer are waited for. Few requests of clients that run at once take
+/// so long.
 const LONG: Duration = Duration::from_millis(100);
 
-/// For the steps of one request: each takes its place when the one before is done.
+/// For the steps of one request: each step takes its place when the step before is done.
 const STEPS_WAIT: Duration = Duration::from_secs(1);
 
 impl<W: World> Group<W> {
@@ -44,12 +47,12 @@ impl<W: World> Group<W> {
         Group { shared: self.shared.clone(), patience: Patience::Short }
     }
 
-    /// The same group, for what runs in the background: it takes nobody's room while it waits.
+    /// The same group, for background work: waiting background work takes no request's room.
     pub(super) fn patient(&self) -> Self {
         Group { shared: self.shared.clone(), patience: Patience::Endless }
     }
 
-    /// The same, for a request that has begun to change something: whoever has no patience is let go.
+    /// The same group, for a request that has begun to change something: an asker without patience is let go.
     pub(super) fn for_what_has_begun(&self, asker: &Asker) -> Self {
         if self.patience == Patience::Short {
             asker.let_go();
@@ -57,13 +60,13 @@ impl<W: World> Group<W> {
         self.patient()
     }
 
-    /// Waits for a change. [`IoError::NotNow`] if that takes too long for whoever waits.
+    /// Waits for a change. [`IoError::NotNow`] if the wait is longer than this handle's patience.
     pub(super) async fn wait(&self, change: impl Future<Output = Result<(), Canceled>> + Unpin) -> Result<(), IoError> {
         let _ = self.wait_for(change, DRIVES_WAIT).await?; // dropped unsent only when the volume goes
         Ok(())
     }
 
-    /// The same, for so long.
+    /// Waits for `end`, for `long` at most if the patience is short.
     pub(super) async fn wait_for<F: Future + Unpin>(&self, end: F, long: Duration) -> Result<F::Output, IoError> {
         match self.patience {
             Patience::Endless => Ok(end.await),
@@ -74,17 +77,18 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// How much of so long a time is left.
+    /// How much is left of `long` since then.
     pub(super) fn time_left(&self, long: Duration, since: Tick) -> Duration {
         long.saturating_sub(self.shared.world.now().0.saturating_sub(since.0))
     }
 
-    /// Whether the steps of a request have taken so long that whoever asked is to say whether the others are still wanted.
+    /// Whether the steps of another server's request have taken so long that the asker has to say whether it still
+    /// wants the others.
     pub(super) fn has_taken_long(&self, since: Tick) -> bool {
         self.patience == Patience::Short && self.time_left(STEPS_WAIT, since).is_zero()
     }
 
-    /// The turn that a place leads to, once it has come, if it's still wanted.
+    /// The turn of a place, once it has come, if the asker still wants it.
     pub(super) async fn turn(&self, place: Place, asker: &Asker) -> Result<Turn, IoError> {
         let order = &self.shared.order;
         let turn = match place {
@@ -96,11 +100,12 @@ impl<W: World> Group<W> {
         };
         match asker.is_waiting() {
             true => Ok(turn),
-            false => Err(IoError::NotNow), // nothing of it is done, and nobody is there to be told
+            false => Err(IoError::NotNow), // nothing of the request is done, and its asker has gone
         }
     }
 
-    /// Waits for the end of what others do: for a moment only once one of them waits for drives, else for [`LINE_WAIT`] at most.
+    /// Waits for the end of others' changes: for a moment only once one of these waits for drives, else for
+    /// [`LINE_WAIT`] at most.
     async fn wait_behind<F: Future + Unpin>(
         &self,
         mut end: F,
@@ -110,14 +115,14 @@ impl<W: World> Group<W> {
         loop {
             match self.wait_for(&mut end, DRIVES_WAIT).await {
                 Err(_) if !is_held_up() && self.shared.world.now().0 - since.0 < LINE_WAIT => {
-                    self.lock().serves()?; // if another server leads by now, that one is to be asked
+                    self.lock().serves()?; // if another server leads by now, that server has to be asked
                 }
                 outcome => return outcome,
             }
         }
     }
 
-    /// Returns when what changes these blocks now has ended.
+    /// Returns when the changes of these blocks that are under way now have ended.
     pub(super) async fn until_ended(&self, blocks: Blocks) -> Result<(), IoError> {
         let met = self.shared.order.under_way(blocks.first, blocks.count);
         match met.is_empty() {
@@ -126,13 +131,13 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Before a read. It returns when
+    /// Waits before a read. Returns when
     /// 1. this server has a lease, so that it knows of each snapshot that was answered before;
-    /// 2. no write is in line any more that was there [`LONG`] before: who left it there may have gone on by another gateway, and is
-    ///    promised that nothing of before is done behind what it does then;
-    /// 3. no write is under way that a snapshot may show: the read could return what is older than that;
-    /// 4. for whoever has no patience, no write is under way that waits for drives: he would only be let go in
-    ///    [`Group::until_ended`], each time that he asks again.
+    /// 2. no write is queued any more that was queued [`LONG`] before: the client that left the write there may have
+    ///    gone on by another gateway, and is promised that no earlier write is done behind its requests there;
+    /// 3. no write is under way that a snapshot may show: the read could return data older than the snapshot's;
+    /// 4. if the patience is short, no write is under way that waits for drives: [`Group::until_ended`] would refuse
+    ///    the read each time that it's asked again.
     pub(super) async fn until_readable(&self, blocks: Blocks) -> Result<(), IoError> {
         let since = self.shared.world.now();
         while !self.may_serve() {
@@ -157,8 +162,8 @@ impl<W: World> Group<W> {
         self.shared.order.is_lent(blocks.first, blocks.count)
     }
 
-    /// Waits for a drive to come or go, without being in the way of those that must catch up. A write that some copies have (`begun`) may
-    /// have been seen: it keeps its turn, or it would land again after newer ones.
+    /// Waits for a drive to come or go, without blocking drives that must catch up. A write that some copies have
+    /// (`begun`) may have been seen: it keeps its turn, or it would land again after newer writes.
     pub(super) async fn wait_for_copies(
         &self,
         turn: Turn,
@@ -174,11 +179,11 @@ impl<W: World> Group<W> {
                     Err(_) => self.for_what_has_begun(asker).wait(change).await,
                 }
             };
-            return lent(turn, &Asker::present(), for_drives).await.map(|(turn, ())| turn); // whoever asks for it
+            return lent(turn, &Asker::present(), for_drives).await.map(|(turn, ())| turn); // even if the asker has gone
         }
         drop(turn);
         self.wait(change).await?;
-        // Of a request of another server it isn't known here whether anybody still wants it.
+        // Of another server's request it isn't known here whether its asker still waits.
         match self.patience == Patience::Endless && asker.is_waiting() {
             true => self.turn(self.line_up(blocks), asker).await,
             false => Err(IoError::NotNow),
@@ -186,7 +191,7 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Waits for something with a turn that is lent meanwhile. It's given up if its asker has gone by then.
+/// Waits with a turn that is lent meanwhile. The turn is given up if its asker has gone by then.
 pub(super) async fn lent<T>(
     turn: Turn,
     asker: &Asker,

@@ -1,4 +1,4 @@
-//! Reading what a column holds: what is waited for before, and what has to be as it was afterwards.
+//! Reading a column's data: what a read waits for before, and what has to be unchanged afterwards.
 
 use super::background::Stuck;
 use super::members::RegionState;
@@ -13,9 +13,9 @@ use tepal_model::{BLOCK, IoError, Lineage, Segments};
 
 /// How blocks are read now.
 pub(super) enum Plan<W: World> {
-    /// For each part of the blocks, the drive that it's read from; and when that was so.
+    /// The drive to read each part of the blocks from, and the moment of the plan.
     Go(SmallVec<[Part<W>; 1]>, Moment),
-    /// This region's fragments may differ: settle that first.
+    /// This region's fragments may differ: the region has to be resolved first.
     Resolve(u64),
     Wait(oneshot::Receiver<()>),
     Refuse(IoError),
@@ -23,21 +23,21 @@ pub(super) enum Plan<W: World> {
 
 /// Blocks that are read from one drive.
 pub(crate) struct Part<W: World> {
-    /// Which member that is.
+    /// The drive's member.
     pub at: usize,
     pub drive: Holder<W>,
     pub blocks: Blocks,
-    /// What is seen of its layers.
+    /// The lineage that is read of its layers.
     pub seen: Lineage,
 }
 
-/// For whom something is read.
+/// The reader of some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader<'a> {
     Client(Subject),
-    /// Whoever copies what all see. Wants it settled.
+    /// A task that copies what all readers of this lineage see. The blocks have to be settled.
     Copies(&'a Lineage),
-    /// Whoever holds the turn of these blocks; what is seen so.
+    /// The holder of the blocks' turn, which sees this lineage.
     HasTurn(&'a Lineage),
 }
 
@@ -50,36 +50,38 @@ impl<W: World> Group<W> {
             self.until_readable(blocks).await?;
             let (segments, then) = self.read_copies(blocks, Reader::Client(subject)).await?;
             self.until_ended(blocks).await?;
-            // A write that it met may have been given up, and gone with the drive that had it; or been refused where there was no room.
+            // A write that this read met may have been given up, and gone with its only drive; or refused where there
+            // was no room.
             let state = self.lock();
-            state.serves_volume(subject.volume)?; // it may have gone from here with its snapshots
-            state.seen_at(subject)?; // of one that was removed meanwhile, drives may have given things back
-            state.serves_blocks(&self.shared.column, (subject.volume, blocks))?; // another map may have it by now, and this one nothing
+            state.serves_volume(subject.volume)?; // the volume may have gone from here with its snapshots
+            state.seen_at(subject)?; // drives may have given back blocks of a snapshot that was removed meanwhile
+            state.serves_blocks(&self.shared.column, (subject.volume, blocks))?; // another map may have the blocks by now
             if state.is_as_at(then, self.shared.column.regions(blocks.first, blocks.count)) {
                 return Ok(segments);
             }
         }
     }
 
-    /// For a write that merges: it has the turn, so nothing is under way.
+    /// For a write that merges: it has the turn, so no other change is under way.
     pub async fn read_under_turn(&self, blocks: Blocks, seen: &Lineage) -> Result<Segments, IoError> {
         self.read_copies(blocks, Reader::HasTurn(seen)).await.map(|(segments, _)| segments)
     }
 
-    /// Also when that was planned.
+    /// The data, and the moment of the plan.
     pub async fn read_copies(&self, blocks: Blocks, reader: Reader<'_>) -> Result<(Segments, Moment), IoError> {
         loop {
             let (parts, then) = self.planned(blocks, reader).await?;
             match self.shared.kept.get(self, parts).await {
                 Ok(segments) => return Ok((segments, then)),
                 Err(Failed::Lost(id, loss)) => Box::pin(self.lose(vec![(id, loss)])).await,
-                Err(Failed::Away) => {} // drives have left since this was planned
+                Err(Failed::Away) => {} // drives have left since the plan
                 Err(Failed::Io(error)) => return Err(error),
             }
         }
     }
 
-    /// A repair that has begun is not given up with the request that wanted it. What it waits for, if it can't go on.
+    /// A repair that has begun isn't given up with its request. Returns a change to wait for, if the repair can't go
+    /// on.
     pub(super) async fn resolve_to_the_end(&self, region: u64) -> Result<Option<oneshot::Receiver<()>>, IoError> {
         let group = self.clone();
         let resolve = |_| async move {
@@ -92,7 +94,7 @@ impl<W: World> Group<W> {
         SeenThrough::new(self.shared.world.clone(), resolve).await
     }
 
-    /// From which copies to read, once they are here and settled; and when that was so.
+    /// The copies to read from, once they are here and settled, and the moment of the plan.
     pub(super) async fn planned(
         &self,
         blocks: Blocks,
@@ -145,10 +147,10 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Why a read has to be begun again, or can't be done.
+/// Why a read has to begin again, or can't be done.
 pub(crate) enum Failed {
     Lost(tepal_model::DriveId, std::sync::Arc<tepal_drive::Loss>),
-    /// Drives have left since it was planned.
+    /// Drives have left since the plan.
     Away,
     Io(IoError),
 }

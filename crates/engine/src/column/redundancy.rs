@@ -1,12 +1,14 @@
-//! The seam between leading a column and keeping its data on drives. What leads (`column/`) decides who may change what, and when; an
-//! implementation of [`Redundancy`], one for each folder of `protocol/`, decides what each drive has of it.
+//! The seam between leading a column and keeping its data on drives. The leading side (`column/`) decides who may
+//! change what, and when. An implementation of [`Redundancy`], one for each folder of `protocol/`, decides which data
+//! each drive has.
 //!
 //! An implementation promises, of a column whose drives come and go as its [`Members`](super::members::Members) say:
-//! 1. What [`put`](Redundancy::put), [`clear`](Redundancy::clear), [`note`](Redundancy::note) and [`uncover`](Redundancy::uncover) have
-//!    done is kept by as many fragments as the layout demands, and fragments that lack it are marked stale before that is said.
-//! 2. [`get`](Redundancy::get) returns what was put last, or says why it can't.
-//! 3. Where fragments may differ since a crash, [`make_whole`](Redundancy::make_whole) decides once, for what some fragments had; what was
-//!    acknowledged is never decided against.
+//! 1. A change by [`put`](Redundancy::put), [`clear`](Redundancy::clear), [`note`](Redundancy::note) or
+//!    [`uncover`](Redundancy::uncover) is kept by as many fragments as the layout demands. Fragments that lack the
+//!    change are marked stale before it's reported as done.
+//! 2. [`get`](Redundancy::get) returns the data that was put last, or the reason why it can't.
+//! 3. Where fragments may differ since a crash, [`make_whole`](Redundancy::make_whole) decides once, for the data of
+//!    some fragments. It never decides against acknowledged data.
 
 use super::background::Stuck;
 use super::bytes::{Rest, length};
@@ -25,11 +27,11 @@ use tepal_model::{BLOCK, IoError, Lineage, Origin, Segments, Taken};
 use tepal_wire::Payload;
 use tepal_wire::payload::Sums;
 
-/// Bytes to write, as they were given.
+/// Bytes to write, as the asker gave them.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub data: Gather,
-    /// The CRC of each piece, cut where blocks end, if it's known.
+    /// The CRC of each piece, cut where blocks end, if the CRCs are known.
     pub sums: Option<Sums>,
 }
 
@@ -57,20 +59,21 @@ impl From<Payload> for Given {
 pub(crate) struct Data {
     pub first: u64,
     pub data: Gather,
-    /// Of each block.
+    /// The CRC of each block.
     pub crcs: Sums,
-    /// Whose it is.
+    /// The request that the data is of.
     pub origin: Option<Origin>,
 }
 
 impl Data {
-    /// Each piece of the data must be whole blocks.
+    /// Each piece of the data must consist of whole blocks.
     pub fn new(first: u64, data: Gather, origin: Option<Origin>) -> Self {
         let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect();
         Data { first, data, crcs, origin }
     }
 
-    /// The same with the checksums that came with the data, one for each block: they were computed where the data entered.
+    /// The same with the checksums that came with the data, one for each block: they were computed where the data
+    /// entered.
     pub fn summed(first: u64, Given { data, sums }: Given, origin: Option<Origin>) -> Self {
         let count = length(&data) / BLOCK;
         match sums.filter(|sums| sums.len() as u64 == count) {
@@ -83,7 +86,7 @@ impl Data {
         Blocks { first: self.first, count: self.crcs.len() as u64 }
     }
 
-    /// Some of it.
+    /// The data of some of the blocks.
     pub fn part(&self, blocks: Blocks) -> Self {
         let from = (blocks.first - self.first) as usize;
         let crcs = self.crcs[from..from + blocks.count as usize].into();
@@ -94,11 +97,11 @@ impl Data {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 pub(crate) enum Written {
     Done,
-    /// Not enough copies are here, and those that return need the turn to catch up: whoever has it gives it up, or lends
-    /// it if some copies have been written.
+    /// Not enough copies are here, and returning copies need the turn to catch up. The holder of the turn gives it up,
+    /// or lends it if some copies have been written.
     Waits {
         change: oneshot::Receiver<()>,
         begun: bool,
@@ -108,25 +111,26 @@ pub(crate) enum Written {
 /// Why fragments of a region may not be whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Something was under way at a crash, or was refused by some drives: nobody was told that it's done, and nobody has read it.
+    /// A write was under way at a crash, or was refused by some drives. Nobody was told that the write is done, and
+    /// nobody has read its data.
     Unresolved,
-    /// They were equal once.
+    /// The fragments were equal once.
     Doubted,
     /// The drive of this member has missed writes.
     Missed(usize),
 }
 
 impl Why {
-    /// What a drive missed may be the same in some block by chance.
+    /// A block that a drive missed may hold the same data by chance.
     pub fn compares_data(self) -> bool {
         matches!(self, Why::Missed(_))
     }
 }
 
-/// How the data of a column is kept on its drives. Whoever calls has made sure that this server leads the column.
+/// How the data of a column is kept on its drives. The caller has made sure that this server leads the column.
 pub(crate) trait Redundancy<W: World> {
-    /// Whole blocks are kept. The caller has their turn, as for all that changes blocks, and gives it up before it waits for what is the
-    /// answer otherwise.
+    /// Keeps whole blocks. The caller has their turn, as for every change of blocks, and gives it up before it waits as
+    /// the answer says.
     async fn put(
         group: &Group<W>,
         turn: &Turn,
@@ -135,7 +139,7 @@ pub(crate) trait Redundancy<W: World> {
         writing: &mut Writing,
     ) -> Result<Written, IoError>;
 
-    /// Nothing is held of these blocks any more, of what the writer sees.
+    /// Takes blocks out of what the writer sees.
     async fn clear(
         group: &Group<W>,
         turn: &Turn,
@@ -143,7 +147,7 @@ pub(crate) trait Redundancy<W: World> {
         writing: &mut Writing,
     ) -> Result<Written, IoError>;
 
-    /// Blocks have taken these requests, and no others.
+    /// Notes that blocks have taken these requests, and no others.
     async fn note(
         group: &Group<W>,
         turn: &Turn,
@@ -151,10 +155,11 @@ pub(crate) trait Redundancy<W: World> {
         writing: &mut Writing,
     ) -> Result<Written, IoError>;
 
-    /// What the writer's line of the map's history has of these blocks goes, and what hides older lines: these are seen again.
+    /// Takes out what the writer's line of the map's history holds of these blocks, and what hides older lines there:
+    /// the older lines are seen again.
     async fn uncover(group: &Group<W>, turn: &Turn, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError>;
 
-    /// From where blocks are read now, for whoever sees this of them; or why that is nowhere.
+    /// The drives to read blocks from now, for a reader of this lineage; or why there is none.
     fn choose(
         group: &Group<W>,
         state: &State<W>,
@@ -162,39 +167,40 @@ pub(crate) trait Redundancy<W: World> {
         reader: Reader<'_>,
     ) -> Result<SmallVec<[Part<W>; 1]>, RegionState>;
 
-    /// Reads what was chosen.
+    /// Reads the chosen parts.
     async fn get(group: &Group<W>, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed>;
 
     /// Which blocks hold something, as runs.
     async fn held(group: &Group<W>, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed>;
 
-    /// Which blocks may be seen otherwise by whoever sees this, as runs.
+    /// Which blocks may differ between the parts' lineage and `before`, as runs.
     async fn differing(group: &Group<W>, parts: &[Part<W>], before: &Lineage) -> Result<Vec<(u64, bool)>, Failed>;
 
-    /// Whether all that count hold nothing of these blocks of one region, and are here.
+    /// Whether all clean fragments are here and hold nothing of these blocks of one region.
     async fn is_empty(group: &Group<W>, blocks: Blocks, seen: &Lineage) -> bool;
 
-    /// The same of the whole column, in whatever epoch.
+    /// Whether the same is true of the whole column, in every epoch.
     async fn holds_nothing(group: &Group<W>) -> bool;
 
-    /// Whether nothing is held of these blocks in whatever epoch, which this server knows without asking anybody.
+    /// Whether nothing is held of these blocks in any epoch, as far as this server knows without asking another.
     fn is_bare(group: &Group<W>, state: &State<W>, blocks: Blocks) -> bool;
 
-    /// The first blocks of the extents that hold anything, on any drive that is here; if `noted`, also of those that have taken requests.
+    /// The first blocks of the extents that hold anything, on any drive that is here. With `noted`, also of the extents
+    /// that have taken requests.
     async fn extents(group: &Group<W>, noted: bool) -> Result<BTreeSet<u64>, IoError>;
 
     /// Which of these blocks haven't taken a request; `None` if drives have left.
     async fn fate(group: &Group<W>, origin: Origin, blocks: Blocks) -> Result<Option<Vec<Blocks>>, IoError>;
 
-    /// Has fragments of a region be what they should.
+    /// Makes the fragments of a region whole.
     async fn make_whole(group: &Group<W>, region: u64, why: Why) -> Result<(), Stuck>;
 
-    /// Whether the clean fragments of these blocks of a region agree. Makes them whole if not.
+    /// Whether the clean fragments of these blocks of a region agree. Makes the fragments whole if they don't.
     async fn compare(group: &Group<W>, blocks: Blocks) -> Result<bool, IoError>;
 
-    /// Has a damaged fragment of a block right again, if it wasn't written since.
+    /// Makes a damaged fragment of a block right again, if the block wasn't written since.
     async fn rebuild(group: &Group<W>, block: u64, fragment: usize) -> Result<(), IoError>;
 
-    /// Whether one fragment of a block, which isn't clean, may help to rebuild a damaged one.
+    /// Whether another fragment of a block, which isn't clean, may help to rebuild the damaged one.
     async fn may_help(group: &Group<W>, block: u64, damaged: usize, other: usize) -> bool;
 }

@@ -1,4 +1,4 @@
-//! What is known of blocks without reading them: which hold something, and which may differ from what an older snapshot has.
+//! The status of blocks without their data: which hold something, and which may differ from an older snapshot's.
 
 use super::migrating::is_read_there;
 use super::read::{Failed, Reader};
@@ -7,12 +7,12 @@ use crate::epochs::Subject;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, Epoch, IoError, REGION};
 
-/// Blocks of which drives are asked at once where they keep any. Drives answer in runs: few, where little is kept.
+/// How many blocks drives are asked about at once. Drives answer in runs: few runs, where little is kept.
 const LOOKED_UP_AT_ONCE: u64 = (1 << 30) / BLOCK;
 
 impl<W: World> Group<W> {
-    /// Runs of bytes that hold something, and that don't; or that may differ from what an older snapshot has, and that don't. Of all
-    /// these, of whose blocks the first and the last count whole.
+    /// Runs of bytes that hold something or don't; or, with `since`, that may differ from an older snapshot's bytes or
+    /// don't. The first and the last block count whole.
     pub async fn status(
         &self,
         subject: Subject,
@@ -22,7 +22,7 @@ impl<W: World> Group<W> {
     ) -> Result<Vec<(u64, bool)>, IoError> {
         let end = offset + length;
         match self.enter((subject.volume, Blocks::touched(offset, end))).await {
-            Err(error) if is_read_there(&error) => return Ok(vec![(length, true)]), // it may
+            Err(error) if is_read_there(&error) => return Ok(vec![(length, true)]), // the source may hold something
             outcome => outcome?,
         }
         let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
@@ -40,8 +40,8 @@ impl<W: World> Group<W> {
         Ok(runs)
     }
 
-    /// Which of these blocks hold something, or may differ from what an older snapshot has, as runs. A hole is as good as
-    /// zeros that were read, and what is the same as good as two reads, so the same is waited for.
+    /// Which of these blocks hold something, or may differ from an older snapshot's, as runs. A hole is as good as
+    /// zeros that were read, and an equal block as good as two reads, so the same is waited for as before a read.
     async fn looked_up(
         &self,
         blocks: Blocks,
@@ -73,7 +73,7 @@ impl<W: World> Group<W> {
                     }
                 }
                 Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
-                Err(Failed::Away) => {} // drives have left since this was planned
+                Err(Failed::Away) => {} // drives have left since the plan
                 Err(Failed::Io(error)) => return Err(error),
             }
         }

@@ -1,4 +1,4 @@
-//! The protocol's plain stories, on simulated drives. Random schedules and faults are the simulator's.
+//! The protocol's plain stories, on simulated drives. Random schedules and faults are left to the simulator.
 
 mod absences;
 mod among;
@@ -43,7 +43,7 @@ use tepal_sim::device::Faults;
 use tepal_sim::{SimDisk, SimWorld};
 
 #[test]
-fn bytes_of_any_alignment_are_written_and_read_back() {
+fn bytes_of_any_alignment_are_read_back_as_written() {
     told(|world| async move {
         for (layout, drives) in [("stripe", 3), ("mirror:2", 3), ("mirror:3;extent=4K;durability=flush", 4)] {
             let rig = Rig::new(world.clone(), layout, drives).await;
@@ -66,7 +66,7 @@ fn bytes_of_any_alignment_are_written_and_read_back() {
 }
 
 #[test]
-fn what_reaches_past_the_end_is_refused() {
+fn requests_past_the_volumes_end_are_refused() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         let size = rig.volume.size();
@@ -79,7 +79,7 @@ fn what_reaches_past_the_end_is_refused() {
 }
 
 #[test]
-fn a_drive_that_was_away_misses_nothing_once_it_has_caught_up() {
+fn a_returned_drive_misses_nothing_after_catching_up() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         for block in 0..40 {
@@ -103,13 +103,13 @@ fn a_drive_that_was_away_misses_nothing_once_it_has_caught_up() {
 }
 
 #[test]
-fn a_drive_that_missed_writes_serves_none_of_them_after_a_restart_without_the_others() {
+fn a_drive_alone_after_restart_serves_no_missed_region() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
         rig.lose(0).await;
         rig.write(0, 2, 1).await.unwrap();
-        rig.restart(|nth| nth == 0).await; // only the one that doesn't know
+        rig.restart(|nth| nth == 0).await; // only the drive that doesn't know
         let reading = rig.volume.clone();
         let waits = rig.world.sleep(Duration::from_secs(20));
         futures_util::pin_mut!(waits);
@@ -130,7 +130,7 @@ fn a_drive_that_missed_writes_serves_none_of_them_after_a_restart_without_the_ot
 }
 
 #[test]
-fn the_drive_that_left_last_is_believed_when_all_were_away() {
+fn the_last_drive_to_leave_is_believed_afterwards() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -146,7 +146,7 @@ fn the_drive_that_left_last_is_believed_when_all_were_away() {
 }
 
 #[test]
-fn copies_that_differ_after_a_crash_are_settled_before_anyone_reads_them() {
+fn copies_that_differ_after_crashes_are_resolved_before_reads() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -155,7 +155,7 @@ fn copies_that_differ_after_a_crash_are_settled_before_anyone_reads_them() {
             let _ = volume.write(0, Bytes::from(vec![2; BLOCK as usize]), false).await;
         });
         rig.world.sleep(Duration::from_micros(core.draw() % 900)).await;
-        // The story's own task goes on: only what the old life left behind ends, with its world.
+        // The story's own task goes on: only the tasks of the old life end, with their world.
         rig.restart(|_| true).await;
         let first = rig.read(0).await.unwrap();
         assert!(first == 1 || first == 2);
@@ -170,8 +170,8 @@ fn copies_that_differ_after_a_crash_are_settled_before_anyone_reads_them() {
 }
 
 #[test]
-fn a_flush_fails_once_if_what_was_not_flushed_is_lost_with_the_only_drive_that_had_it() {
-    // It was acknowledged without a look at the drives that were away.
+fn a_flush_reports_once_that_unflushed_data_was_lost() {
+    // Story: a flush was acknowledged without a look at the drives that were away.
     told(|world| async move {
         for (layout, drives) in [("stripe;durability=flush", 1), ("mirror:2;durability=flush", 2)] {
             let rig = Rig::new(world.clone(), layout, drives).await;
@@ -196,7 +196,7 @@ fn a_flush_fails_once_if_what_was_not_flushed_is_lost_with_the_only_drive_that_h
 }
 
 #[test]
-fn a_rotten_block_is_served_from_the_other_copy_and_repaired() {
+fn a_rotten_block_is_served_and_repaired_from_elsewhere() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -217,7 +217,7 @@ fn a_rotten_block_is_served_from_the_other_copy_and_repaired() {
 }
 
 #[test]
-fn rot_without_another_copy_is_an_error_on_that_block_only() {
+fn rot_without_another_copy_fails_only_that_block() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -232,7 +232,7 @@ fn rot_without_another_copy_is_an_error_on_that_block_only() {
 }
 
 #[test]
-fn writes_wait_below_min_copies_and_go_on_when_there_are_enough() {
+fn writes_wait_until_min_copies_are_here() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.lose(1).await;
@@ -248,7 +248,7 @@ fn writes_wait_below_min_copies_and_go_on_when_there_are_enough() {
 }
 
 #[test]
-fn a_full_drive_refuses_a_write_on_all_copies_and_reads_stay_as_they_were() {
+fn a_full_drive_refuses_a_write_on_all_copies() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.volume.resize(1 << 30);
@@ -266,7 +266,7 @@ fn a_full_drive_refuses_a_write_on_all_copies_and_reads_stay_as_they_were() {
 }
 
 #[test]
-fn a_removed_volume_gives_all_its_space_back_and_answers_nobody() {
+fn a_removed_volume_frees_its_space_and_refuses_requests() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 3).await;
         rig.write(0, 1, 300).await.unwrap();
@@ -282,8 +282,9 @@ fn a_removed_volume_gives_all_its_space_back_and_answers_nobody() {
 }
 
 #[test]
-fn a_drive_that_was_away_when_a_volume_was_removed_gives_its_space_back_and_is_up_again() {
-    // It was behind in that volume only, and stayed so for ever; marks about it stayed too.
+fn a_drive_absent_during_volume_removal_frees_its_space() {
+    // Story: the drive was behind only in the removed volume, and stayed behind for ever; marks about the drive stayed
+    // too.
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 300).await.unwrap();
@@ -303,8 +304,8 @@ fn a_drive_that_was_away_when_a_volume_was_removed_gives_its_space_back_and_is_u
 }
 
 #[test]
-fn what_is_cut_off_while_the_drives_that_have_it_are_away_does_not_come_back() {
-    // Nothing was found to clear on the drives that were here, and so nothing was waited for.
+fn a_cut_off_with_all_drives_away_is_final() {
+    // Story: nothing was found to clear on the drives that were here, and so no absent drive was waited for.
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(300, 7, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Zeros, with space or without, and what lies past a volume's end.
+//! Zeros, with space or without, and data past a volume's end.
 
 use super::bytes::Merged;
 use super::epochs::Writing;
@@ -20,7 +20,7 @@ pub const STEP: u64 = 64 << 20;
 pub const ZEROS_STEP: u64 = 1 << 20;
 
 impl<W: World> Group<W> {
-    /// Zeros, stable when this returns; `allocate` keeps the space.
+    /// Writes zeros, stable when this returns; `allocate` keeps the space.
     pub async fn zero(
         &self,
         volume: VolumeId,
@@ -28,7 +28,7 @@ impl<W: World> Group<W> {
         allocate: bool,
         tag: Option<Tag>,
     ) -> Result<(), IoError> {
-        // What is asked for again may have been done: the copies that aren't here know.
+        // A retried request may have been done: the copies that aren't here know.
         let is_in_doubt = tag.is_some_and(|tag| tag.is_in_doubt);
         if !allocate && !is_in_doubt && self.has_nothing_of(volume, &(from..end)) {
             return Ok(());
@@ -53,7 +53,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Not more than a step. `end`: only if the volume ends there or before.
+    /// At most one step. With `end`, only if the volume ends there or before.
     async fn take_out(
         &self,
         volume: VolumeId,
@@ -68,16 +68,17 @@ impl<W: World> Group<W> {
         SeenThrough::new(self.shared.world.clone(), clear).await
     }
 
-    /// Takes out what lies past the volume's end, which is there in this column: what was cut off doesn't come back when the volume
-    /// grows again. It ends when the volume grows: what is written to it then stays, and so does what a rollback brings back.
+    /// Takes out the data past the volume's end, which is at this byte of the column: data that was cut off doesn't
+    /// come back when the volume grows again. The work stops when the volume grows: data that is written there then
+    /// stays, and so does data that a rollback brings back.
     pub async fn clear_past(&self, volume: VolumeId, end: u64) -> Result<(), IoError> {
-        // Only where something is: there may be exbibytes between.
+        // Only where something is held: there may be exbibytes between.
         for step in self.steps_past(volume, end).await? {
-            // What another map has is cleared there.
+            // Chunks of another map are cleared there.
             let mut left = self.own(volume, end.max(step * STEP)..(step + 1) * STEP);
             while let Some(own) = left.pop() {
                 match self.take_out(volume, own.clone(), None, Some(end)).await {
-                    // Some of it goes there just now.
+                    // Some of the range goes to the other map just now.
                     Err(IoError::Fenced) if self.own(volume, own.clone()) != [own.clone()] => {
                         left.extend(self.own(volume, own));
                     }
@@ -88,7 +89,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// The steps in which something lies past the end, or may: where all that have it are away.
+    /// The steps in which something is held past the end, or may be: where all drives that have it are away.
     async fn steps_past(&self, volume: VolumeId, end: u64) -> Result<BTreeSet<u64>, IoError> {
         loop {
             let (away, changes) = {
@@ -105,7 +106,7 @@ impl<W: World> Group<W> {
             let (away, fenced) = match away {
                 Ok(away) => away,
                 Err(change) => {
-                    self.wait(change).await?; // those who know what there is are away
+                    self.wait(change).await?; // the drives that know are away
                     continue;
                 }
             };
@@ -118,14 +119,14 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The steps past the end in which there may be something, since all that have it are away.
+    /// The steps past the end that may hold something, as all drives that have it are away.
     fn away_past(&self, state: &State<W>, end: u64) -> Vec<u64> {
         let waits = |&region: &u64| state.members.clean(region) == RegionState::Waiting;
         let away = state.members.list.iter().flat_map(|member| member.missed.regions()).filter(waits);
         away.map(|region| self.shared.column.blocks_of(region)).filter_map(|run| step_past(run, end)).collect()
     }
 
-    /// The steps past the end of which something may still be where the volume came from.
+    /// The steps past the end of which the source may still hold something.
     fn untaken_past(&self, state: &State<W>, volume: VolumeId, end: u64) -> Vec<u64> {
         let migration = state.migration_of(volume).ok().flatten();
         let Some(migration) = migration.filter(|migration| migration.takes()) else { return Vec::new() };
@@ -135,12 +136,14 @@ impl<W: World> Group<W> {
         past.filter_map(|blocks| step_past((blocks.first, blocks.count), end)).collect()
     }
 
-    /// The first blocks of the extents that hold anything, on any drive that is here; if `noted`, also of those that have taken requests.
+    /// The first blocks of the extents that hold anything, on any drive that is here. With `noted`, also of the extents
+    /// that have taken requests.
     pub async fn extents(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
         self.shared.kept.extents(self, noted).await
     }
 
-    /// Takes out the whole blocks, and merges the edges; of these, what is nothing but zeros by then is taken out too.
+    /// Takes out the whole blocks, and merges the edges. Edge blocks that are nothing but zeros by then are taken out
+    /// too.
     async fn clear(
         &self,
         (place, asker): (Place, Asker),
@@ -154,7 +157,7 @@ impl<W: World> Group<W> {
         let bytes = |part: &Blocks| all.start.max(part.first * BLOCK)..all.end.min(part.end() * BLOCK);
         loop {
             if !begun {
-                // Anew each time that the turn was given up.
+                // Chosen again after each time that the turn was given up.
                 writing.choose_anew();
                 if let Some(tag) = tag.filter(|tag| tag.is_in_doubt) {
                     (turn, parts) = self.not_yet_taken(turn, &asker, tag.origin, (now, blocks)).await?;
@@ -179,8 +182,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether it's known in which epoch this is written, which is asked only of what is to lie past the volume's end. Whoever writes
-    /// past that end, as it's known here, takes a later turn; and a volume that sees an epoch has its size of then already.
+    /// Whether the epoch of this write is known. This is asked only of a range past the volume's end. A write past that
+    /// end, as it's known here, takes a later turn; and a volume that sees an epoch has its size of then already.
     fn begins_past(&self, end: Option<u64>, writing: &mut Writing) -> Result<bool, IoError> {
         let Some(end) = end else { return Ok(true) };
         if self.seen_by(writing)?.is_none() {
@@ -192,7 +195,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// `begun` if it isn't for the first time.
+    /// `begun` if some copies have a part of the change already.
     async fn clear_under_turn(
         &self,
         turn: &Turn,
@@ -222,7 +225,7 @@ impl<W: World> Group<W> {
                     merged = self.merged(piece.start, &zeros, &seen).await?;
                 }
                 match merged {
-                    // Its pieces are taken out one by one, and this was the last.
+                    // The block was zeroed piece by piece, and this was the last piece.
                     Merged::Whole(data) if data.iter().all(|&byte| byte == 0) => {
                         self.clear_blocks(turn, blocks, origin, writing).await?
                     }
@@ -242,7 +245,7 @@ impl<W: World> Group<W> {
     }
 }
 
-/// None if there are none; then what begins where the bytes end.
+/// The whole blocks in a range of bytes. An empty range where the bytes end, if there are none.
 fn whole_blocks(bytes: &Range<u64>) -> Range<u64> {
     let (start, end) = (bytes.start.next_multiple_of(BLOCK), bytes.end / BLOCK * BLOCK);
     if start < end { start..end } else { bytes.end..bytes.end }

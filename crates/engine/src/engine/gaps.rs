@@ -1,8 +1,9 @@
-//! Epochs of a map that nobody sees any more, and that are to be forgotten for good: whether anything may still be written in them, and
-//! whether drives have anything of them.
+//! Epochs of a map that nobody sees any more, and that have to be forgotten for good: whether anything may still be
+//! written in them, and whether drives have anything of them.
 //!
-//! Asked for in this order, of all servers that have drives of the map, it's sure: first [`Engine::quiet_columns`], by which each column
-//! is led by somebody under whom nothing of earlier views is under way any more; then [`Engine::has_nothing_of`].
+//! The answers are certain if they are asked for in this order, of all servers that have drives of the map. First
+//! [`Engine::quiet_columns`]: each column has a primary under which no change of an earlier view is under way any more.
+//! Then [`Engine::has_nothing_of`].
 
 use super::Engine;
 use crate::authority::View;
@@ -12,8 +13,8 @@ use tepal_model::history::Span;
 use tepal_model::{DriveId, MapId};
 
 impl<W: World> Engine<W> {
-    /// The columns of a map that this server leads by this view or a later one, once nothing is under way there, nor on drives here, that
-    /// was begun in an earlier one.
+    /// The columns of a map that this server leads by this view or a later one, once no change that was begun in an
+    /// earlier view is under way there, nor on drives here.
     pub async fn quiet_columns(&self, map: MapId, view: View) -> Vec<u32> {
         let Some(map) = self.map(map).filter(|map| !map.is_cut_off()) else { return Vec::new() };
         if !self.shared.is_alone && self.followed() < view {
@@ -29,8 +30,9 @@ impl<W: World> Engine<W> {
         quiet.filter_map(|column| u32::try_from(column).ok()).collect()
     }
 
-    /// The drives of a map that are here and have nothing in these epochs, of which nobody sees any: what they have is given back first.
-    /// From then on they have nothing there, whatever happens to them, if nothing is written there any more.
+    /// The drives of a map that are here and have nothing in these epochs, which nobody sees: layers of these epochs
+    /// are given back first. From then on the drives have nothing there, whatever happens to them, if nothing is
+    /// written there any more.
     pub async fn has_nothing_of(&self, map: MapId, gaps: &[Span]) -> Vec<DriveId> {
         let Some(map) = self.map(map).filter(|map| !map.is_cut_off()) else { return Vec::new() };
         let (epochs, drives) = (map.epochs(), map.drives_here());

@@ -8,7 +8,8 @@ use tepal_drive::world::World;
 use tepal_model::{DriveId, MapId, ServerId};
 
 impl<W: World> Engine<W> {
-    /// Others were the primary of this group's column since it was opened, unnoticed by this server, which is it again.
+    /// Other servers led this group's column since the group was opened, unnoticed by this server, which is the primary
+    /// again.
     pub(crate) fn lead_anew(&self, group: &Group<W>) {
         let Some(map) = self.map(group.shared.column.map) else { return };
         let column = group.shared.column.number;
@@ -19,32 +20,34 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// This server is the primary of a column, by what it follows now, once nobody acts in an earlier view.
+    /// Makes this server the primary of a column, by the state that it follows now, once nobody acts in an earlier
+    /// view.
     pub(crate) async fn lead(&self, id: MapId, column: usize) {
         let Some(map) = self.map(id) else { return };
         let placed = map.placed(column);
         let drives: Vec<DriveId> = placed.all().collect();
         let Some((me, now)) = self.followed_state() else { return };
         if now.primary(&placed) != Some(me) || !self.lock().has_own_as_agreed((me, &now), &drives) {
-            return; // it's tried again when drives have come or gone here
+            return; // tried again when drives have come or gone here
         }
         let view = now.view;
         self.shared.authority.adopted(view).await;
         map.ended(column).await;
-        // Nothing of earlier primaries is under way on the drives of this server from here on.
+        // From here on no request of an earlier primary is under way on this server's drives.
         for drive in drives.iter().copied() {
             if let Some((drive, opening)) = self.opened(drive) {
                 let copy = CopyId { drive: drive.id(), map: id, column };
                 if !self.shared.askers.admit(copy, None, view, opening).await {
-                    return; // somebody is it in a later view, which will be known here
+                    return; // another server is the primary in a later view, which will be known here
                 }
-                // But for what this server's own last turn had put in line. One that is lost is no member.
+                // Except changes that this server's own last turn had queued. A lost drive is no member.
                 let _ = drive.catch_up_with_line().await;
             }
         }
         let (group, hearing) = {
             let state = self.lock();
-            // In a later view that says the same of these drives, nobody else was it either: when something changes, so do they.
+            // In a later view that says the same of these drives, no other server was the primary either: when the
+            // primary changes, so do the drives' statuses.
             if !state.maps.contains_key(&id)
                 || map.is_cut_off()
                 || !state.followed.as_ref().is_some_and(|(_, later)| later.says_the_same(&now, &drives))
@@ -71,9 +74,10 @@ impl<W: World> Engine<W> {
 }
 
 impl<W: World> State<W> {
-    /// Whether this server's drives among these are what was agreed of them. Of one that isn't open yet, or that left later, that tells
-    /// what an earlier run of this server knew: together with what it says of others the drive would be believed, though they know
-    /// better. One that others have gone on without leaves here first: until it has, it's taken for one that has everything.
+    /// Whether this server's own drives among these are as agreed. A drive that isn't open yet, or that left later,
+    /// shows that the state is what an earlier run of this server knew: with that state's word about others the drive
+    /// would be believed, though the others know better. A drive that others have gone on without leaves here first:
+    /// until then it would be taken for a drive that has everything.
     fn has_own_as_agreed(&self, (me, now): (ServerId, &ClusterView), drives: &[DriveId]) -> bool {
         let own = drives.iter().filter_map(|id| Some((id, now.drives.get(id).filter(|agreed| agreed.server == me)?)));
         own.into_iter().all(|(id, agreed)| {

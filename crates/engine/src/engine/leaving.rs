@@ -1,4 +1,4 @@
-//! Drives that leave: that is agreed, then every map marks what they miss, then writes go on.
+//! Drives that leave: the leaving is agreed, then every map marks what the drives miss, then writes go on.
 
 use super::{AGREE_SOON, Engine, Entry, Standing, Status};
 use crate::authority::View;
@@ -13,16 +13,16 @@ use tepal_model::DriveId;
 
 /// How far a drive's leaving is.
 enum Leave {
-    /// It had left before.
+    /// The drive had left before.
     Gone,
     UnderWay(oneshot::Receiver<()>),
-    /// For that reason.
+    /// The leaving begins, for this reason.
     Begun(Loss),
 }
 
 impl<W: World> Engine<W> {
-    /// The drive serves no more: first that is agreed, then every volume marks what it misses, then writes go on.
-    /// Returns when all that is done, whoever began it.
+    /// The drive serves no more. First that is agreed, then every volume marks what the drive misses, then writes go
+    /// on. Returns when all that is done, whoever began it.
     pub async fn lose_drive(&self, id: DriveId, loss: Loss) {
         self.leave(id, loss, None).await;
     }
@@ -39,7 +39,7 @@ impl<W: World> Engine<W> {
             Leave::Begun(loss) => {
                 let (over, end) = oneshot::channel();
                 let engine = self.clone();
-                // A task of its own: who noticed may be the request of a client that goes away.
+                // A task of its own: the loss may have been noticed by the request of a client that goes away.
                 self.world().spawn(Box::pin(async move {
                     engine.finish_leave(id, loss, agreed).await;
                     let _ = over.send(()); // nobody may wait any more
@@ -50,10 +50,11 @@ impl<W: World> Engine<W> {
                 end
             }
         };
-        let _ = end.await; // dropped unsent when that can't be agreed, or the engine goes
+        let _ = end.await; // dropped unsent when the leaving can't be agreed, or the engine goes
     }
 
-    /// Who is cut off doesn't hear of all returns: a drive may have been up since it left here, and know what it would miss else.
+    /// A server that is cut off doesn't hear of all returns: a drive may have been up since it left here, and know what
+    /// it would otherwise miss.
     fn left_later(&self, id: DriveId, agreed: Option<View>) {
         let groups: Vec<Group<W>> = {
             let mut state = self.lock();
@@ -64,8 +65,8 @@ impl<W: World> Engine<W> {
         groups.iter().for_each(|group| group.member_left_later(id, agreed));
     }
 
-    /// A drive of another server that was given up here may have been back already, as agreed: then nothing new will be heard of
-    /// it.
+    /// Another server's drive that was given up here may have been back already, as agreed: then no further news of the
+    /// drive will come.
     async fn take_again(&self, id: DriveId) {
         self.world().sleep(AGREE_SOON).await;
         let Some((me, now)) = self.followed_state() else { return };
@@ -78,8 +79,8 @@ impl<W: World> Engine<W> {
     }
 
     /// A drive that left before won't return: requests that wait for it end, with an error where only it had the data.
-    /// That must have been agreed, and in which view it left: that may be an earlier one than it was taken for while it might have
-    /// returned and known more.
+    /// The failure must have been agreed, and the view in which the drive left. That view may be earlier than the one
+    /// that was assumed while the drive might have returned and known more.
     pub fn retire_absent(&self, id: DriveId, left: View) {
         {
             let mut state = self.lock();
@@ -98,15 +99,15 @@ impl<W: World> Engine<W> {
         let may_return = matches!(loss, Loss::Gone { .. });
         tracing::debug!(drive = %id, %loss, "drive left");
         self.maps().iter().for_each(|map| map.member_leaving(id));
-        // As agreed, whatever was known here: it may just have been agreed that it's up.
+        // By agreement, whatever was known here: it may just have been agreed that the drive is up.
         let agreed = match agreed {
             Some(left) => Some(left),
             None => self.shared.authority.drive_down(id, loss).await,
         };
         let Some(left) = agreed else {
-            // It can't be agreed: this server is stopping, or cut off. Nothing is acknowledged meanwhile.
+            // The leaving can't be agreed: this server is stopping, or cut off. Nothing is acknowledged meanwhile.
             if let Some(Entry { status: Status::Leaving(waiting), .. }) = self.lock().drives.get_mut(&id) {
-                waiting.clear(); // they needn't wait any more
+                waiting.clear(); // these tasks needn't wait any more
             }
             return;
         };
@@ -120,26 +121,26 @@ impl<W: World> Engine<W> {
             join_all(maps.iter().map(|map| map.member_left(id, left, may_return))).await;
             let mut state = self.lock();
             if state.maps.values().any(|map| map.is_leaving(id)) {
-                continue; // it was opened meanwhile
+                continue; // a map was opened meanwhile
             }
             let Some(entry) = state.drives.get_mut(&id) else { return };
-            let Status::Leaving(waiting) = &mut entry.status else { break Vec::new() }; // it's back
+            let Status::Leaving(waiting) = &mut entry.status else { break Vec::new() }; // the drive is back
             let waiting = std::mem::take(waiting);
             entry.left = Some(left);
             entry.status = if may_return { Status::Missing } else { Status::Failed };
             break waiting;
         };
         for sender in waiting {
-            let _ = sender.send(()); // who has given up waiting needs no answer
+            let _ = sender.send(()); // a task that has given up waiting needs no answer
         }
         self.maps().iter().for_each(Map::wake);
-        // What waited for that to lead, now that it's agreed.
+        // Columns that this server can lead, now that the leaving is agreed.
         if let Some((me, now)) = self.followed_state() {
             self.take_columns(me, &now);
         }
     }
 
-    /// The same for a loss that somebody met: it may be of an earlier opening of a drive that has returned since.
+    /// The same for a loss that a request met: it may be of an earlier opening of a drive that has returned since.
     pub(crate) async fn lose_met(&self, id: DriveId, loss: Loss) {
         if self.drive(id).is_none_or(|drive| drive.loss().is_some()) {
             self.lose_drive(id, loss).await;
@@ -159,7 +160,7 @@ impl<W: World> Engine<W> {
             }
             Status::Here(drive) => {
                 drive.pull(&loss.to_string());
-                // It may have failed before: then it won't return, whoever takes it out.
+                // The drive may have failed before: then it won't return, however it's taken out.
                 let failed = drive.loss().filter(|own| matches!(**own, Loss::Retired { .. }));
                 let loss = failed.map_or_else(|| loss.clone(), |own| Loss::clone(&own));
                 entry.status = Status::Leaving(Vec::new());

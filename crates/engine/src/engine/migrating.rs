@@ -1,4 +1,4 @@
-//! Volumes that go from one map to another: what this server does when that is agreed.
+//! Volumes that go from one map to another: what this server does when a migration is agreed.
 
 use super::{Engine, State};
 use crate::migration::Laid;
@@ -10,7 +10,7 @@ use tepal_drive::world::World;
 use tepal_model::MapId;
 
 impl<W: World> Engine<W> {
-    /// Whoever has a map for itself shares it first: nobody else could take anything over.
+    /// A migrating map that this server has for itself is shared first: no other server could take anything over.
     pub(crate) fn share_what_migrates(&self) {
         for map in self.maps().into_iter().filter(|map| !map.is_among() && map.migration().is_some()) {
             let engine = self.clone();
@@ -18,7 +18,7 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// Nobody has it any more, as is followed now: nothing that counts is there.
+    /// Ends a map that no volume has any more, by the followed state: no data that counts is there.
     fn end_left_map(&self, map: &Map<W>) {
         map.leave();
         let (engine, map) = (self.clone(), map.clone());
@@ -27,12 +27,14 @@ impl<W: World> Engine<W> {
 }
 
 impl<W: World> State<W> {
-    /// Opens the maps that volumes go to, or come from, and has all of them know what is agreed of that. Returns those that it has opened.
+    /// Opens the maps that volumes go to, or come from, and tells all maps the agreed migrations. Returns the maps that
+    /// it has opened.
     #[must_use = "nobody follows for them yet"]
     pub(super) fn arrange(&mut self, engine: &Engine<W>) -> Vec<Map<W>> {
         let Some((_, now)) = self.followed.clone() else { return Vec::new() };
         let mut opened = Vec::new();
-        // First, as this server may have missed all of an earlier migration, and what is on its way now has come by that.
+        // The volumes' own maps come first: this server may have missed all of an earlier migration, by which the data
+        // of the present one has come.
         for id in self.volumes.keys().filter_map(|id| now.volumes.get(id)).copied().collect::<BTreeSet<_>>() {
             if let Some(laid) = now.laid.get(&id) {
                 opened.extend(self.open_map(engine, &now, (id, laid)));
@@ -45,7 +47,7 @@ impl<W: World> State<W> {
                 }
             }
         }
-        // In this order: nobody takes for its own what has gone.
+        // In this order: no map takes a volume that has left it for its own.
         for volume in self.volumes.values() {
             let goes = now.volumes.get(&volume.id()).filter(|&&id| id != volume.map().id());
             if let Some(map) = goes.and_then(|id| self.maps.get(id)) {
@@ -59,7 +61,7 @@ impl<W: World> State<W> {
                 && now.volumes.values().all(|id| *id != map.id())
                 && self.volumes.values().all(|volume| volume.map().id() != map.id());
             match is_left {
-                true if map.is_cut_off() => {} // its end has begun
+                true if map.is_cut_off() => {} // the map's end has begun
                 true => engine.end_left_map(map),
                 false => drop(map.set_migration(agreed)),
             }
@@ -67,7 +69,7 @@ impl<W: World> State<W> {
         opened
     }
 
-    /// `None` if it's open already, or no state that is followed says where it is.
+    /// `None` if the map is open already, or no followed state has its places.
     fn open_map(&mut self, engine: &Engine<W>, now: &ClusterView, (id, laid): (MapId, &Laid)) -> Option<Map<W>> {
         let places = now.places.get(&id).filter(|_| !self.maps.contains_key(&id))?;
         let Some(map) = Map::open(engine, (id, laid.clone()), Use::Among, places.clone()) else {

@@ -47,11 +47,11 @@ pub(crate) struct Shared<W: World> {
     pub world: W,
     pub authority: Arc<dyn Authority>,
     pub peers: Arc<dyn Peers>,
-    /// Who asks about this server's drives.
+    /// Servers that ask about this server's drives.
     pub askers: Askers,
-    /// For what this server asks as a gateway.
+    /// For this server's requests as a gateway.
     pub slots: Slots,
-    /// No state of a cluster is followed.
+    /// Whether this server follows no state of a cluster.
     is_alone: bool,
     /// See [`Engine::followed`].
     followed_view: AtomicU64,
@@ -59,25 +59,25 @@ pub(crate) struct Shared<W: World> {
 }
 
 struct State<W: World> {
-    /// Whether all volumes are open: before, nobody can tell whether a drive misses something.
+    /// Whether all volumes are open: before, it's unknown whether a drive misses something.
     complete: bool,
     drives: BTreeMap<DriveId, Entry<W>>,
     volumes: BTreeMap<VolumeId, Volume<W>>,
-    /// Of these volumes: some may have the same one. One whose volume was removed stays while there are others.
+    /// The maps of these volumes: several may have the same one. A removed volume's map stays while others have it.
     maps: BTreeMap<MapId, Map<W>>,
-    /// Drives of which it's being agreed that they are up again.
+    /// Drives whose return is being agreed.
     settling: BTreeSet<DriveId>,
-    /// Which server this is, and the state that was followed last, unless it's alone.
+    /// This server, and the state that was followed last; `None` for a server that is alone.
     followed: Option<(ServerId, Arc<ClusterView>)>,
 }
 
-/// After something could not be agreed for which a newer view may have been the reason.
+/// The pause after a failed agreement that a newer view may have been the reason for.
 const AGREE_SOON: Duration = Duration::from_millis(50);
 
 struct Entry<W: World> {
     status: Status<W>,
     left: Option<View>,
-    /// Names this opening of a drive of this server, for other servers. Not 0.
+    /// Names this opening of this server's drive, for other servers. Not 0.
     opening: u64,
 }
 
@@ -94,7 +94,7 @@ enum Status<W: World> {
     Here(Drive<W>),
     /// On this other server.
     There(ServerId),
-    /// Being declared down; these wait for the end of it.
+    /// The drive is being declared down; these tasks wait for the end of that.
     Leaving(Vec<oneshot::Sender<()>>),
     Missing,
     Failed,
@@ -103,9 +103,10 @@ enum Status<W: World> {
 /// What the metadata says of a drive that is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It's up: it has every write, or knows itself what it misses.
+    /// The drive is up: it has every write, or knows itself what it misses.
     Current,
-    /// It left in that view: it's the first in which it wasn't up. It takes part, and is up again when it has noted what it misses.
+    /// The drive left in that view, the first in which it wasn't up. It takes part, and is up again when it has noted
+    /// what it misses.
     Behind(View),
 }
 
@@ -128,7 +129,7 @@ impl<W: World> Engine<W> {
         Self::with(world, authority, None)
     }
 
-    /// One of several.
+    /// One server of several.
     pub fn among(world: W, authority: Arc<dyn Authority>, peers: Arc<dyn Peers>) -> Self {
         Self::with(world, authority, Some(peers))
     }
@@ -166,11 +167,11 @@ impl<W: World> Engine<W> {
         &self.shared.world
     }
 
-    /// A drive that was opened. One that was away is noticed by all volumes, which bring it up to date.
+    /// Adds a drive that was opened. All volumes notice a returned drive, and bring it up to date.
     pub fn add_drive(&self, drive: Drive<W>, standing: Standing) {
         let id = drive.id();
         {
-            // At one moment: nobody can have it leave before all volumes know that it's here.
+            // At one moment: nothing can make the drive leave before all volumes know that it's here.
             let mut state = self.lock();
             let opening = self.shared.world.next_u64() | 1;
             let status = Status::Here(drive.clone());
@@ -181,19 +182,19 @@ impl<W: World> Engine<W> {
         self.maps().iter().for_each(Map::start_reclaiming);
         self.start_giving_back(id);
         self.settle_if_known(id);
-        // It may have been missing for being the primary of its columns.
+        // This server may have needed the drive for being the primary of its columns.
         if let Some((me, now)) = self.followed_state() {
             self.take_columns(me, &now);
         }
     }
 
-    /// A drive that the metadata knows and that isn't here.
+    /// Adds a drive that the metadata knows and that isn't here.
     pub fn add_absent_drive(&self, id: DriveId, left: View, may_return: bool) {
         let status = if may_return { Status::Missing } else { Status::Failed };
         self.lock().drives.insert(id, Entry { status, left: Some(left), opening: 0 });
     }
 
-    /// A drive of another server, which is up and to be reached. One that was away is noticed by all volumes.
+    /// Adds another server's drive that is up and can be reached. All volumes notice a returned drive.
     pub fn add_remote_drive(&self, id: DriveId, server: ServerId, standing: Standing) {
         let groups: Vec<Group<W>> = {
             let mut state = self.lock();
@@ -218,7 +219,7 @@ impl<W: World> Engine<W> {
         Some((entry.drive()?.clone(), entry.opening))
     }
 
-    /// Whether a drive was added, be it as one that is away.
+    /// Whether a drive was added, even if it's away.
     pub fn knows_drive(&self, id: DriveId) -> bool {
         self.lock().drives.contains_key(&id)
     }
@@ -228,7 +229,7 @@ impl<W: World> Engine<W> {
         self.lock().drives.get(&id).is_some_and(|entry| matches!(entry.status, Status::Missing))
     }
 
-    /// `None` unless it's a drive of this server and in use here: not one that is away, leaving or failed.
+    /// A drive of this server that is in use here; `None` if it's away, leaving or failed.
     pub fn drive(&self, id: DriveId) -> Option<Drive<W>> {
         self.lock().drives.get(&id)?.drive().cloned()
     }
@@ -238,7 +239,8 @@ impl<W: World> Engine<W> {
         self.lock().drives.values().filter_map(Entry::drive).cloned().collect()
     }
 
-    /// The columns of which this drive holds a copy, this server is the primary, and another copy is here and has everything.
+    /// The columns of which this drive holds a copy, this server is the primary, and another copy is here and has
+    /// everything.
     pub fn columns_kept_without(&self, id: DriveId) -> Vec<(MapId, usize)> {
         self.columns_of(id)
             .filter(|(.., group)| group.as_ref().is_some_and(|group| !group.may_be_alone(id)))
@@ -246,14 +248,15 @@ impl<W: World> Engine<W> {
             .collect()
     }
 
-    /// Whether that is so of all columns of this drive: also of one that another server leads it isn't known here.
+    /// Whether all columns of this drive have another complete copy here. Of a column that another server leads that
+    /// isn't known here.
     pub(crate) fn is_kept_without(&self, id: DriveId) -> bool {
         self.columns_of(id).all(|(.., group)| group.is_some_and(|group| !group.may_be_alone(id)))
     }
 
     /// The columns of which a drive holds a copy, with their groups if this server is the primary.
     fn columns_of(&self, id: DriveId) -> impl Iterator<Item = (MapId, usize, Option<Group<W>>)> {
-        // What is being ended counts no more.
+        // A map that is being ended doesn't count any more.
         self.maps().into_iter().filter(|map| !map.is_cut_off()).flat_map(move |map| {
             let seats = map.seats().len();
             let of_drive = (0..seats).filter(|&column| map.placed(column).has(id)).collect::<Vec<_>>();
@@ -266,8 +269,8 @@ impl<W: World> Engine<W> {
         self.lock().drives.remove(&id);
     }
 
-    /// Serves a volume, until it's shared, for this server alone. What a crash left unsettled is settled as it's read, and in the
-    /// background. A clone of one that is served already is served as that is.
+    /// Serves a volume, until it's shared, for this server alone. Regions that a crash left unsure are resolved as they
+    /// are read, and in the background. A clone of a volume that is served already shares that volume's map.
     pub async fn open_volume(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
         let (volume, is_first, others) = {
             // At one moment, so that no drive comes or goes unnoticed.
@@ -288,22 +291,22 @@ impl<W: World> Engine<W> {
         Ok(volume)
     }
 
-    /// The same where several servers are primaries: of which columns this one is, is to be told.
+    /// The same where several servers are primaries: this server has yet to be told which columns it leads.
     pub fn open_volume_among(&self, spec: VolumeSpec) -> Result<Volume<W>, OpenVolumeError> {
         let (volume, opened) = {
-            // At one moment, so that it doesn't go on in an epoch that is over.
+            // At one moment, so that the volume doesn't go on in an epoch that is over.
             let mut state = self.lock();
             let (map, is_first) = state.map_for(self, &spec, Use::Among)?;
             let own = is_first.then(|| map.clone());
             let volume = state.open(spec, map);
             (volume, own.into_iter().chain(state.arrange(self)).collect::<Vec<_>>())
         };
-        // It may have gone from its own already, unnoticed by who opened it.
+        // The volume may have left its map already, unnoticed by the caller.
         opened.iter().filter(|map| !map.is_cut_off()).for_each(|map| self.take_part_in(map));
         Ok(volume)
     }
 
-    /// One that several servers serve, and that is new here.
+    /// Takes part in a map that several servers serve, and that is new here.
     fn take_part_in(&self, map: &Map<W>) {
         self.follow_for(map);
         map.start_reclaiming();
@@ -314,8 +317,8 @@ impl<W: World> Engine<W> {
         self.lock().followed.clone()
     }
 
-    /// The view of the state that was followed last, or is being followed and has taken away all that others lead in it; 0 if this
-    /// server is alone.
+    /// The view of the state that was followed last, or is being followed now: then this server has already let go of
+    /// the columns that others lead in it. 0 if this server is alone.
     pub(crate) fn followed(&self) -> View {
         self.shared.followed_view.load(Ordering::Acquire)
     }
@@ -336,11 +339,11 @@ impl<W: World> Engine<W> {
                 map.set_places(places, view);
             }
         }
-        let _ = state.arrange(self); // what is followed next is for them too
+        let _ = state.arrange(self); // these maps follow the next state too
     }
 
-    /// Call this once all volumes that exist have been opened: only then can a drive be found to know what it misses, and among
-    /// others only once a state was followed, which names the maps that volumes go to.
+    /// Call this once all volumes that exist have been opened. Only then can a drive be found to know what it misses;
+    /// and among several servers only once a state was followed, which names the maps that volumes go to.
     pub fn all_volumes_opened(&self) {
         let drives: Vec<DriveId> = {
             let mut state = self.lock();
@@ -353,28 +356,29 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// `None` unless it was opened, and not removed since.
+    /// `None` unless the volume was opened, and not removed since.
     pub fn volume(&self, id: VolumeId) -> Option<Volume<W>> {
         self.lock().volumes.get(&id).cloned()
     }
 
-    /// `None` unless a volume that has it was opened, and it was not removed since.
+    /// `None` unless a volume with this map was opened, and the map was not removed since.
     pub(crate) fn map(&self, id: MapId) -> Option<Map<W>> {
         self.lock().maps.get(&id).cloned()
     }
 
-    /// Each once, however many volumes have it.
+    /// Each map once, however many volumes have it.
     pub(crate) fn maps(&self) -> Vec<Map<W>> {
         self.lock().maps.values().cloned().collect()
     }
 
-    /// Those that were opened and not removed since, by id.
+    /// The volumes that were opened and not removed since, by id.
     pub fn volumes(&self) -> Vec<Volume<W>> {
         self.lock().volumes.values().cloned().collect()
     }
 
-    /// Ends all use of a volume and of those of its maps that no other volume has any more, as agreed, and gives their space back on the
-    /// drives that are here. What is followed may be older: then it may still have a map that it has left to others.
+    /// Ends all use of a volume and, as agreed, of its maps that no other volume has any more. Gives their space back
+    /// on the drives that are here. The followed state may be older: by it the volume may still have a map that it has
+    /// left to others.
     pub async fn remove_volume(&self, id: VolumeId, has_others: impl Fn(MapId) -> bool) {
         let Some(volume) = self.volume(id) else { return };
         volume.cut_off();
@@ -382,8 +386,8 @@ impl<W: World> Engine<W> {
         self.end_maps(maps, Some(id)).await;
     }
 
-    /// Ends all use of maps that no volume has any more, but for one that goes with them, and gives the space back on the drives that
-    /// are here.
+    /// Ends all use of maps that no volume has any more, except one volume that goes with them, and gives the space
+    /// back on the drives that are here.
     async fn end_maps(&self, maps: Vec<Map<W>>, volume: Option<VolumeId>) {
         maps.iter().for_each(Map::cut_off);
         for map in &maps {
@@ -396,11 +400,12 @@ impl<W: World> Engine<W> {
             maps.iter().for_each(|map| drop(state.maps.remove(&map.id())));
             state.drives.keys().copied().collect()
         };
-        drives.into_iter().for_each(|id| self.settle_if_known(id)); // they may have been behind in these only
+        drives.into_iter().for_each(|id| self.settle_if_known(id)); // the drives may have been behind in these maps only
     }
 
-    /// Ends all use of a volume whose map others have too, whether or not they are open here. Returns when what only it saw is
-    /// given back on the drives that are here: that is, when it's known here that it's gone, and nobody acts by anything earlier.
+    /// Ends all use of a volume whose map others have too, whether or not they are open here. Returns when layers that
+    /// only this volume saw are given back on the drives that are here: that is, when it's known here that the volume
+    /// is gone, and nobody acts by an earlier state.
     pub async fn remove_one_of_several(&self, id: VolumeId) {
         let Some(volume) = self.volume(id) else { return };
         volume.cut_off();
@@ -423,7 +428,8 @@ impl<W: World> Engine<W> {
         self.end_maps(unknown, None).await;
     }
 
-    /// Gives back what a drive holds for maps that are gone, notes too: their volumes were removed while it was away.
+    /// Gives back what a drive holds for maps that are gone, notes too: their volumes were removed while the drive was
+    /// away.
     pub async fn free_unknown(&self, drive: &Drive<W>, known: impl Fn(MapId) -> bool) -> Result<(), IoError> {
         let marked = drive.marks().into_iter().map(|mark| mark.map);
         let noted = marked.chain(drive.maps_of_requests());
@@ -436,16 +442,17 @@ impl<W: World> Engine<W> {
 }
 
 impl<W: World> State<W> {
-    /// As agreed in the state that was followed last; `None` of a map that never had a snapshot, or that isn't known.
+    /// The map's epochs in the state that was followed last; `None` for a map that never had a snapshot, or that isn't
+    /// known.
     fn epochs_of(&self, map: MapId) -> Option<Arc<Epochs>> {
         let (_, now) = self.followed.as_ref()?;
-        // Until the end, a map that volumes go to has what their own has.
+        // Until the end of its migration, a target map has the source's epochs.
         let source = now.migrations.values().find(|agreed| agreed.target == map).map_or(map, |agreed| agreed.source);
         now.epochs.get(&source).cloned()
     }
 
-    /// The map of a volume that is opened, and whether no other one has it here. It goes on with the later one of what is said with
-    /// the volume and what was followed.
+    /// The map of a volume that is opened, and whether no other volume has it here. The map goes on with the later
+    /// epochs of the volume's record and the followed state.
     fn map_for(&self, engine: &Engine<W>, spec: &VolumeSpec, used: Use) -> Result<(Map<W>, bool), OpenVolumeError> {
         let (map, is_first) = match self.maps.get(&spec.map) {
             Some(map) => (map.clone(), false),
@@ -465,12 +472,12 @@ impl<W: World> State<W> {
         volume
     }
 
-    /// As agreed in the state that was followed last; `None` of a map that it doesn't know.
+    /// The map's places in the state that was followed last; `None` for a map that isn't in it.
     fn places_of(&self, map: MapId) -> Option<Arc<Places>> {
         self.followed.as_ref().and_then(|(_, now)| now.places.get(&map).cloned())
     }
 
-    /// What is followed, or else what is said of the first volume that is opened.
+    /// The followed places, or else the places in the record of the first volume that is opened.
     fn newest_places(&self, spec: &VolumeSpec) -> Arc<Places> {
         self.places_of(spec.map).unwrap_or_else(|| spec.places.clone())
     }

@@ -1,8 +1,9 @@
 //! Columns whose copies move to other drives: what this server does when that is agreed.
 //!
-//! A drive that has no place in a column any more gives back what it holds of it, when no server acts in an earlier view any more.
-//! Before, whoever leads by an earlier state may still read there; and later it may have a place again: so it's given back
-//! as one of those that ask about the copy, one at a time, by a server that has a lease, which knows all that others may act by.
+//! A drive that has no place in a column any more gives back what it holds of the column, when no server acts in an
+//! earlier view any more. Before, a primary by an earlier state may still read there. Later the drive may have a place
+//! again. So giving back is admitted like a request about the copy, one asker at a time, and is done by a server that
+//! has a lease, which knows every state that others may act by.
 
 use super::Engine;
 use crate::map::Column;
@@ -19,12 +20,13 @@ use tepal_model::{DriveId, MapId};
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl<W: World> Engine<W> {
-    /// After `before`, columns may be elsewhere: of volumes that this server has for itself too, which are shared then. What lies where
-    /// they were is given back; of a map that wasn't named before, all drives here are looked through.
+    /// After `before`, columns may have other places, also of volumes that this server has for itself: these are shared
+    /// then. Space at the earlier places is given back. For a map that wasn't named before, all drives here are looked
+    /// through.
     pub(crate) fn follow_places(&self, before: &ClusterView) {
         for map in self.maps() {
             let (earlier, now) = (before.places.get(&map.id()), map.places());
-            // One that goes isn't named any more.
+            // A map that goes isn't named any more.
             if earlier.is_none() && before.view > 0 && self.lock().places_of(map.id()).is_some() {
                 self.start_giving_back_of(&map);
             }
@@ -35,7 +37,7 @@ impl<W: World> Engine<W> {
                 let gone: Vec<DriveId> = was.all().filter(|&id| !is.concerns(id)).collect();
                 let (engine, map, id) = (self.clone(), map.clone(), map.id());
                 self.world().spawn(Box::pin(async move {
-                    // Whoever has a volume for himself remembers no requests, and has nobody who would ask again.
+                    // A server that has a volume for itself remembers no requests, and no client would retry any.
                     engine.share_map(&map).await;
                     for drive in gone {
                         engine.give_back(id, column, drive).await;
@@ -44,20 +46,21 @@ impl<W: World> Engine<W> {
             }
         }
         if before.view == 0 {
-            // What was known when volumes were opened may have been less.
+            // Less may have been known when volumes were opened.
             self.drives_here().iter().for_each(|drive| self.start_giving_back(drive.id()));
         }
     }
 
-    /// What a drive that is here holds and remembers of columns in which it has no place.
+    /// Gives back what a drive that is here holds and remembers of columns in which it has no place.
     pub(crate) fn start_giving_back(&self, id: DriveId) {
         if let Some(drive) = self.drive(id) {
             self.start_giving_back_on(drive, &self.maps());
         }
     }
 
-    /// What the drives that are here hold of a map where they have no place: they were looked through when it wasn't open yet, and others
-    /// may have written to it there before this server knew of it.
+    /// Gives back what the drives that are here hold of a map where they have no place. When the drives were looked
+    /// through before, the map wasn't open yet, and others may have written to it there before this server knew of the
+    /// map.
     pub(crate) fn start_giving_back_of(&self, map: &Map<W>) {
         self.drives_here().into_iter().for_each(|drive| self.start_giving_back_on(drive, std::slice::from_ref(map)));
     }
@@ -81,7 +84,7 @@ impl<W: World> Engine<W> {
         }));
     }
 
-    /// Unless it has a place there.
+    /// Gives back what a drive holds of a column, unless the drive has a place there.
     async fn give_back(&self, id: MapId, number: usize, drive: DriveId) {
         let Some(map) = self.map(id) else { return };
         let copy = CopyId { drive, map: id, column: number };
@@ -89,8 +92,8 @@ impl<W: World> Engine<W> {
         if has_place() {
             return;
         }
-        // Looked up afterwards: what says that it has none is of no later view. Once a state that names the map is followed, this is asked
-        // again.
+        // The state is looked up afterwards: the places that were looked at are of no later view. Once a state that
+        // names the map is followed, this is called again.
         let view = match self.followed_state() {
             Some((_, now)) if now.places.contains_key(&id) => now.view,
             None if self.shared.is_alone => 0,
@@ -101,7 +104,7 @@ impl<W: World> Engine<W> {
         loop {
             let Some((opened, opening)) = self.opened(drive) else { return };
             if !self.shared.askers.admit(copy, None, view, opening).await {
-                return; // somebody has asked in a later view, in which it has a place
+                return; // another asked in a later view, in which the drive has a place
             }
             let Some(under_way) = self.shared.askers.begin(copy, None, view, opening) else { return };
             if has_place() {

@@ -1,4 +1,4 @@
-//! What a drive gives back in the background, of all maps.
+//! Space that a drive gives back in the background, of all maps.
 
 use super::Engine;
 use tepal_drive::Drive;
@@ -6,12 +6,13 @@ use tepal_drive::world::World;
 use tepal_model::MapId;
 
 impl<W: World> Engine<W> {
-    /// Bytes on a drive that nobody needs any more and that are being given back, at least: what it holds of maps that are gone or go
-    /// with their last volume, and what no reader sees of others. `is_known` says which maps there are, as agreed.
+    /// Bytes, at least, on a drive that nobody needs any more and that are being given back: all bytes of maps that are
+    /// gone or go with their last volume, and layers of other maps that no reader sees. `is_known` says which maps
+    /// exist, as agreed.
     pub fn surplus_on(&self, drive: &Drive<W>, is_known: impl Fn(MapId) -> bool) -> u64 {
         let surplus = |(id, allocated): (MapId, u64)| match self.map(id).filter(|_| is_known(id)) {
             Some(map) if !map.is_cut_off() => drive.surplus_of(id, &map.epochs().history),
-            // One that isn't opened yet tells nothing.
+            // Nothing is known of a map that isn't opened yet.
             None if is_known(id) => 0,
             Some(_) | None => allocated,
         };

@@ -1,4 +1,4 @@
-//! Drives that have returned: once all know what they miss, it's agreed that they are up.
+//! Drives that have returned: once it's known everywhere what they miss, it's agreed that they are up.
 
 use super::{AGREE_SOON, Engine};
 use crate::authority::View;
@@ -11,11 +11,11 @@ use tepal_drive::Drive;
 use tepal_drive::world::World;
 use tepal_model::DriveId;
 
-/// After it could not be agreed that a drive is up.
+/// The pause after a failed agreement that a drive is up.
 const AGREE_AGAIN: Duration = Duration::from_secs(5);
 
 impl<W: World> Engine<W> {
-    /// A drive that knows by itself what it misses in each volume is up again, once that is agreed.
+    /// Has it agreed that a drive is up again, if it knows by itself what it misses in each volume.
     pub(crate) fn settle_if_known(&self, id: DriveId) {
         let view = self.followed();
         if self.behind(id).is_none() || !self.knows_what_it_misses(id, view) {
@@ -24,9 +24,9 @@ impl<W: World> Engine<W> {
         let Some(opening) = self.begin_settling(id) else { return };
         let engine = self.clone();
         self.world().spawn(Box::pin(async move {
-            // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
+            // The drive's handle isn't kept meanwhile: a drive that is pulled must be free to be opened again.
             let agreed = engine.shared.authority.up_again(id, view).await.is_some();
-            // It may have left meanwhile, and even be back: then it may miss something again.
+            // The drive may have left meanwhile, and even be back: then it may miss something again.
             if agreed && let Some(drive) = engine.note_current(id, opening) {
                 tracing::debug!(drive = %id, "drive is up again");
                 engine.maps().iter().for_each(|map| map.member_is_current(&Holder::Here(drive.clone())));
@@ -39,17 +39,18 @@ impl<W: World> Engine<W> {
         }));
     }
 
-    /// Whether what a drive of this server misses is known, in all maps in which it has a place.
+    /// Whether it's known what a drive of this server misses, in all maps in which it has a place.
     fn knows_what_it_misses(&self, id: DriveId, view: View) -> bool {
         let is_known = || self.maps().iter().all(|map| self.is_known_in(map, id, view));
-        // A map that was opened while the others were asked has to be asked, too. First, since it mostly ends the matter.
+        // A map that was opened during the first check has to be checked, too. The known maps come first, since they
+        // mostly decide.
         is_known() && (self.shared.is_alone || self.has_all_maps_of(id) && is_known())
     }
 
-    /// Whether what a drive of this server misses in a map is known: to this server or to the other primaries.
+    /// Whether it's known what a drive of this server misses in a map: to this server or to the other primaries.
     fn is_known_in(&self, map: &Map<W>, id: DriveId, view: View) -> bool {
         if map.is_cut_off() {
-            return true; // nothing of it counts any more
+            return true; // nothing of the map counts any more
         }
         let Some((_, opening)) = self.opened(id) else { return false };
         let mut columns = (0..map.seats().len()).filter(|&column| map.placed(column).has(id));
@@ -62,7 +63,8 @@ impl<W: World> Engine<W> {
         })
     }
 
-    /// The drive's opening, if it's here, wasn't up when it was added, and all maps are open that there were when this server began.
+    /// The drive's opening, if it's here, wasn't up when it was added, and all maps are open that there were when this
+    /// server began.
     fn behind(&self, id: DriveId) -> Option<u64> {
         let state = self.lock();
         let entry = state.drives.get(&id).filter(|entry| state.complete && entry.left.is_some())?;
@@ -78,7 +80,7 @@ impl<W: World> Engine<W> {
         its.all(|(map, _)| state.maps.contains_key(map))
     }
 
-    /// [`behind`](Self::behind), if nobody is at it already.
+    /// As [`behind`](Self::behind), if no task settles the drive already.
     fn begin_settling(&self, id: DriveId) -> Option<u64> {
         let opening = self.behind(id)?;
         self.lock().settling.insert(id).then_some(opening)
@@ -88,7 +90,7 @@ impl<W: World> Engine<W> {
         self.lock().settling.remove(&id);
     }
 
-    /// The drive, if it's still that opening of it.
+    /// Notes that the drive is current, and returns it, if the opening is still the same.
     fn note_current(&self, id: DriveId, opening: u64) -> Option<Drive<W>> {
         let mut state = self.lock();
         let entry = state.drives.get_mut(&id).filter(|entry| entry.opening == opening)?;

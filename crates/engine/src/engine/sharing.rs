@@ -9,9 +9,9 @@ use tepal_drive::world::World;
 use tepal_model::VolumeId;
 
 impl<W: World> Engine<W> {
-    /// From the end of this on, other servers may lead columns of the volume's map, and gateways elsewhere be served. Its clients here
-    /// wait until what is under way has ended, and are told of nothing. For good: what is acknowledged is stable from then on,
-    /// whatever the layout's durability.
+    /// Once this is done, other servers may lead columns of the volume's map, and gateways elsewhere may be served.
+    /// This server's clients wait until requests under way have ended, and notice nothing else. Sharing is for good:
+    /// from then on acknowledged data is stable, whatever the layout's durability.
     pub async fn share_volume(&self, id: VolumeId) {
         if let Some(volume) = self.volume(id) {
             self.share_map(volume.map()).await;
@@ -23,7 +23,8 @@ impl<W: World> Engine<W> {
             return;
         }
         let groups = map.groups();
-        // What has begun ends; what comes later waits behind this, and finds that it has to go elsewhere.
+        // Requests that have begun end. Later requests wait behind these turns, and find that they have to go to the
+        // primaries.
         let turns = join_all(groups.iter().map(|group| group.every_turn())).await;
         loop {
             let here = groups.iter().flat_map(|group| group.lock().members.here().cloned().collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What becomes of drives of other servers as states are followed.
+//! The standing of other servers' drives as states are followed.
 
 use super::*;
 use crate::authority::View;
@@ -24,10 +24,10 @@ impl Authority for Silent {
     }
 }
 
-/// Story: a drive of another server went, came back, and was up, and a server that learned of all of it at once took it for one
-/// that is behind, for ever: it led without having heard it.
+/// Story: another server's drive went, came back, and was up. A server that learned of all of that at once took the
+/// drive for one that is behind, for ever: it led without having heard the drive.
 #[test]
-fn a_drive_that_is_up_is_known_as_that_however_late_this_server_learns_of_it() {
+fn a_drive_is_known_as_up_however_late() {
     let executor = Executor::new(1, Limits::default(), false);
     let world = SimWorld::boot(executor.core(), "server");
     let story = async move {

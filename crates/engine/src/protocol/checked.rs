@@ -1,5 +1,5 @@
-//! For tests, the least that keeps a column: one copy, whose data is compared with its checksums here too. It shares nothing with whole
-//! copies, so what passes the stories of the seam with it needs nothing of them.
+//! For tests: the least protocol that keeps a column. It has one copy, whose data is compared with its checksums here
+//! too. It shares no code with whole copies, so stories of the seam that pass with it need none of that code.
 
 use crate::column::background::{Stuck, failed};
 use crate::column::epochs::Writing;
@@ -17,14 +17,14 @@ use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
 use tepal_model::{Fate, IoError, Lineage, Origin, Segments, Taken, Taking};
 
-/// The first member has all of the column, and no other has anything.
+/// The first member has the whole column, and no other member has anything.
 pub(crate) struct Checked;
 
 fn taking(origin: Option<Origin>) -> Taking {
     origin.map_or(Taking::Nothing, Taking::Request)
 }
 
-/// Has the one drive do something, once it's here.
+/// Makes a change on the one drive, once it's here.
 async fn change<W: World>(
     group: &Group<W>,
     writing: &mut Writing,
@@ -153,7 +153,7 @@ impl<W: World> Redundancy<W> for Checked {
         Ok(runs)
     }
 
-    /// Any may.
+    /// Any block may differ.
     async fn differing(_: &Group<W>, parts: &[Part<W>], _: &Lineage) -> Result<Vec<(u64, bool)>, Failed> {
         Ok(parts.iter().map(|part| (part.blocks.count, true)).collect())
     }
@@ -191,7 +191,7 @@ impl<W: World> Redundancy<W> for Checked {
         }
     }
 
-    /// There's one.
+    /// The only fragment is whole.
     async fn make_whole(_: &Group<W>, _: u64, _: Why) -> Result<(), Stuck> {
         Ok(())
     }

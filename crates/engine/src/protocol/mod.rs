@@ -48,7 +48,7 @@ thread_local! {
     pub(crate) static IS_CHECKED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// As the functions of [`Redundancy`] of the same names.
+/// Each function does what the function of [`Redundancy`] with the same name does.
 impl Kept {
     pub fn by(_: &Layout) -> Self {
         #[cfg(test)]

@@ -1,10 +1,11 @@
-//! What the primaries of groups ask of this server's drives.
+//! Answers of this server's drives to the primaries of groups.
 //!
 //! Invariants, for each column of each drive:
-//! 1. Once somebody was heard in a view, nothing is begun for anybody in an earlier one; and what was under way for them has
-//!    ended before the drive's marks are told.
-//! 2. Whoever is heard is the column's primary in a view that this server knows; and this server isn't any more.
-//! 3. Marks are in line in the order in which they arrive.
+//! 1. Once a primary was heard in a view, no request of an earlier view is begun. Requests of earlier views that were
+//!    under way have ended before the drive's marks are told.
+//! 2. A primary that is heard leads the column in a view that this server knows; and this server doesn't lead it any
+//!    more.
+//! 3. Marks are queued in the order in which they arrive.
 
 use crate::authority::View;
 use crate::engine::Engine;
@@ -24,7 +25,7 @@ use tepal_wire::message::{
     Request, Run,
 };
 
-/// Runs and extents in one answer.
+/// The most runs, and extents, in one answer.
 const MOST_RUNS: usize = 4 << 10;
 const MOST_EXTENTS: usize = 16 << 10;
 
@@ -36,7 +37,7 @@ pub(crate) struct CopyId {
     pub column: usize,
 }
 
-/// Who may ask about which copy, and what is under way for them.
+/// The askers of each copy, and their requests under way.
 #[derive(Clone, Default)]
 pub(crate) struct Askers(Arc<Mutex<BTreeMap<CopyId, Asking>>>);
 
@@ -44,16 +45,16 @@ pub(crate) struct Askers(Arc<Mutex<BTreeMap<CopyId, Asking>>>);
 struct Asking {
     by: Option<ServerId>,
     view: View,
-    /// Which opening of the drive was heard.
+    /// The opening of the drive that was heard.
     opening: u64,
     under_way: usize,
-    /// Who waits for the end of what is under way.
+    /// Tasks that wait for the end of the requests under way.
     waiting: Vec<oneshot::Sender<()>>,
-    /// In which view what is missed was noted.
+    /// The view in which it was noted what the drive and others miss.
     noted: Option<View>,
 }
 
-/// Something is under way on a copy.
+/// A request under way on a copy.
 pub(crate) struct UnderWay {
     askers: Askers,
     copy: CopyId,
@@ -66,7 +67,7 @@ impl Drop for UnderWay {
         asking.under_way -= 1;
         if asking.under_way == 0 {
             for waiting in asking.waiting.drain(..) {
-                let _ = waiting.send(()); // who has given up waiting needs no answer
+                let _ = waiting.send(()); // a task that has given up waiting needs no answer
             }
         }
     }
@@ -77,8 +78,8 @@ impl Askers {
         self.0.lock().expect("nothing panics while it holds the list of who asks")
     }
 
-    /// Heeds nobody but this one from now on, and returns when nothing of others is under way: `false` if somebody was heard
-    /// in a later view. `None` is this server itself.
+    /// Heeds only this asker from now on, and returns when no request of another is under way: `false` if another was
+    /// heard in a later view. `None` is this server itself.
     pub async fn admit(&self, copy: CopyId, by: Option<ServerId>, view: View, opening: u64) -> bool {
         loop {
             let end = {
@@ -97,11 +98,12 @@ impl Askers {
                 asking.waiting.push(sender);
                 end
             };
-            let _ = end.await; // dropped unsent, it's time to look again
+            let _ = end.await; // dropped unsent: look again
         }
     }
 
-    /// Something is under way for who was admitted, until that is dropped; `None` if another has been since.
+    /// Begins a request of the admitted asker, under way until the result is dropped; `None` if another asker has been
+    /// admitted since.
     pub fn begin(&self, copy: CopyId, by: Option<ServerId>, view: View, opening: u64) -> Option<UnderWay> {
         let mut askers = self.lock();
         let asking = askers.get_mut(&copy)?;
@@ -112,7 +114,7 @@ impl Askers {
         Some(UnderWay { askers: self.clone(), copy })
     }
 
-    /// Heeds nobody any more in what is about a map, and returns when nothing of it is under way.
+    /// Heeds no asker about a map any more, and returns when no request about the map is under way.
     pub async fn end(&self, map: MapId) {
         loop {
             let end = {
@@ -127,7 +129,7 @@ impl Askers {
                 asking.waiting.push(sender);
                 end
             };
-            let _ = end.await; // dropped unsent, it's time to look again
+            let _ = end.await; // dropped unsent: look again
         }
     }
 
@@ -137,8 +139,8 @@ impl Askers {
         }
     }
 
-    /// Whether the primary in that view, another server, has noted on this opening of the drive all that it and others miss in
-    /// the column.
+    /// Whether the column's primary in that view, another server, has noted on this opening of the drive everything
+    /// that the drive and others miss in the column.
     pub fn is_noted(&self, copy: CopyId, by: ServerId, opening: u64, view: View) -> bool {
         let askers = self.lock();
         let asking = askers.get(&copy);
@@ -147,8 +149,8 @@ impl Askers {
 }
 
 impl<W: World> Engine<W> {
-    /// Does what another server asks. What changes a drive's marks is in line there when this returns; the rest is done by
-    /// the future.
+    /// Does what another server asks. Changes of a drive's marks are queued there when this returns; the future does
+    /// the rest.
     pub fn answer(&self, from: ServerId, question: Question) -> LocalBoxFuture<'static, Reply> {
         let Question { view, revision, request, payload } = question;
         match request {
@@ -177,7 +179,8 @@ impl<W: World> Engine<W> {
             return async move {
                 match engine.admit(from, view, copy, opening).await {
                     Ok(()) => {
-                        // What this server had put in line when it led. One that is lost says so when it's asked for anything.
+                        // Changes that this server had queued when it led. A lost drive says so when it's asked for
+                        // anything.
                         let _ = drive.catch_up_with_line().await;
                         heard(&drive, copy, opening, after)
                     }
@@ -211,7 +214,7 @@ impl<W: World> Engine<W> {
         if let Some(map) = self.map(copy.map) {
             map.ended(copy.column).await;
             if map.seats().get(copy.column).is_some_and(|seat| seat.group().is_some()) {
-                return Err(DriveFailure::Busy); // its own state will tell it that it isn't the primary any more
+                return Err(DriveFailure::Busy); // this server's own state will say that it isn't the primary any more
             }
         }
         match self.shared.askers.admit(copy, Some(from), view, opening).await {
@@ -246,7 +249,7 @@ fn heard<W: World>(drive: &Drive<W>, copy: CopyId, opening: u64, after: Option<M
     Answer::Drive(DriveAnswer::Heard(Heard { opening, marks, more, dropped_tail, allocated })).into()
 }
 
-/// Marks are in line when this returns.
+/// Carries a request out. Marks are queued when this returns.
 fn carry_out<W: World>(
     drive: Drive<W>,
     copy: CopyId,
@@ -336,7 +339,7 @@ async fn read<W: World>(drive: Drive<W>, map: MapId, (first, count): (u64, u64),
     }
 }
 
-/// As many as one answer has room for.
+/// As many runs as one answer has room for.
 fn first_runs(runs: Vec<(u64, bool)>) -> Vec<Run> {
     runs.into_iter().take(MOST_RUNS).map(|(length, holds)| Run { length, holds }).collect()
 }

@@ -1,5 +1,5 @@
-//! What is agreed about the drives of all servers, and what this server does about it: of which columns it's the primary,
-//! which drives of others are asked, and which aren't any more.
+//! The agreed state of all servers' drives, and what this server does about it: which columns it leads, which drives of
+//! others it asks, and which it doesn't ask any more.
 
 use crate::authority::View;
 use crate::column::Group;
@@ -18,51 +18,52 @@ use tepal_model::{DriveId, MapId, ServerId, VolumeId};
 /// No server's id.
 const OUTSIDE: ServerId = ServerId(0);
 
-/// All drives at one moment. A later state has a view that isn't lower.
+/// The state of all drives at one moment. A later state's view isn't lower.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// Its number.
+    /// The state's number.
     pub view: View,
     /// Every drive of the cluster.
     pub drives: BTreeMap<DriveId, Agreed>,
-    /// Of maps that have, or had, snapshots or clones.
+    /// The epochs of maps that have, or had, snapshots or clones.
     pub epochs: BTreeMap<MapId, Arc<Epochs>>,
-    /// Of all maps: also of those that volumes go to, or come from.
+    /// The places of all maps, including migrations' sources and targets.
     pub places: BTreeMap<MapId, Arc<Places>>,
-    /// Which map each volume has: of one that goes, the source. Of a volume that isn't named nothing changes.
+    /// The map of each volume: of a migrating volume, the source. Nothing changes for a volume that isn't named.
     pub volumes: BTreeMap<VolumeId, MapId>,
-    /// How the data lies in these maps.
+    /// How the data is laid out in these maps.
     pub laid: BTreeMap<MapId, Arc<Laid>>,
-    /// By their sources.
+    /// Migrations by their sources.
     pub migrations: BTreeMap<MapId, Arc<Migration>>,
 }
 
 /// What is agreed about one drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// Whose it is.
+    /// The drive's server.
     pub server: ServerId,
-    /// Whether it takes part.
+    /// Whether the drive takes part.
     pub status: DriveStatus,
 }
 
 /// Whether a drive takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriveStatus {
-    /// Since that view. It has every write, or knows itself what it misses.
+    /// The drive is up since that view. It has every write, or knows itself what it misses.
     Up(View),
-    /// It left in the first view, is open again since the second one, and it isn't known yet what it misses.
+    /// The drive left in the first view, is open again since the second one, and it isn't known yet what it misses.
     Behind(View, View),
-    /// It left in that view; it may return.
+    /// The drive left in that view; it may return.
     Away(View),
-    /// It left in that view, for good.
+    /// The drive left in that view, for good.
     Retired(View),
 }
 
 impl ClusterView {
-    /// The primary of a column: a function of the agreed state alone. The server of the drive that has had its place and been up for the
-    /// longest, or else of the one that returned first; of several, the first in the order of the map. So a drive that returns
-    /// takes nobody's place, and who leads has taken what was sent to whoever led before.
+    /// The primary of a column: a function of the agreed state alone. It's the server of the drive that has had its
+    /// place and been up for the longest. If no drive is up, it's the server of the drive that returned first. Of
+    /// several, it's the first in the order of the map. So a returned drive takes over no leadership, and a new
+    /// primary's drive has taken all requests of the earlier primary.
     pub fn primary(&self, placed: &Placed) -> Option<ServerId> {
         let leads = |placing: &Placing| {
             let agreed = self.drives.get(&placing.drive)?;
@@ -76,14 +77,14 @@ impl ClusterView {
         leading.min_by_key(|&(rank, since, _)| (rank, since)).map(|(.., server)| server)
     }
 
-    /// Whether it says of these drives what an earlier state said.
+    /// Whether this state says the same of these drives as an earlier state.
     pub(crate) fn says_the_same(&self, earlier: &ClusterView, of: &[DriveId]) -> bool {
         of.iter().all(|id| self.drives.get(id) == earlier.drives.get(id))
     }
 }
 
 impl<W: World> Engine<W> {
-    /// Does what follows from a state, after `before`, the one that was followed last. One at a time.
+    /// Does what follows from a state. `before` is the state that was followed last. Callers take turns.
     pub fn follow(&self, me: ServerId, before: &ClusterView, now: &Arc<ClusterView>) {
         self.give_up_and_follow(me, now);
         let gone = before.drives.iter().filter(|(id, agreed)| agreed.server != me && !now.drives.contains_key(id));
@@ -101,19 +102,19 @@ impl<W: World> Engine<W> {
         self.share_what_migrates();
         self.follow_places(before);
         self.take_columns(me, now);
-        // What drives that have returned miss is known in this view too.
+        // What returned drives miss is known in this view too.
         self.maps().iter().flat_map(Map::groups).for_each(|group| group.tell_noted());
         let own = now.drives.iter().filter(|(_, agreed)| agreed.server == me);
         own.for_each(|(&id, _)| self.settle_if_known(id));
     }
 
-    /// The same for a gateway outside the cluster's servers: it has no drives and leads nothing, and only wants to know who
-    /// does.
+    /// The same for a gateway outside the cluster's servers: it has no drives and leads nothing, and only has to know
+    /// the primaries.
     pub fn follow_from_outside(&self, now: &Arc<ClusterView>) {
         self.give_up_and_follow(OUTSIDE, now);
     }
 
-    /// Whoever knows of the view speaks in it: so those that serve nobody in it are cut off before.
+    /// Requests carry the view as soon as it's known. So groups that serve nobody in the view are cut off before.
     fn give_up_and_follow(&self, me: ServerId, now: &Arc<ClusterView>) {
         self.will_follow(me, now.clone());
         for map in self.maps_among() {
@@ -128,7 +129,7 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// A map that is new here: what is agreed about its columns is known already.
+    /// Follows for a map that is new here: the state of its columns is known already.
     pub(crate) fn follow_for(&self, map: &Map<W>) {
         if let Some((me, now)) = self.followed_state() {
             self.give_up_columns(map, me, &now);
@@ -140,7 +141,8 @@ impl<W: World> Engine<W> {
         self.maps().into_iter().filter(Map::is_among)
     }
 
-    /// One that couldn't be opened. Whoever opens those that can be adds them, when that is agreed.
+    /// Adds an own drive that couldn't be opened, as absent. Drives that can be opened are added by the caller that
+    /// opens them, when that is agreed.
     fn follow_own_drive(&self, id: DriveId, status: DriveStatus) {
         if let DriveStatus::Away(left) | DriveStatus::Retired(left) = status
             && !self.knows_drive(id)
@@ -155,7 +157,7 @@ impl<W: World> Engine<W> {
             DriveStatus::Up(_) => self.add_remote_drive(id, server, Standing::Current),
             DriveStatus::Behind(left, _) => {
                 let engine = self.clone();
-                // If it had not been noticed here that it left, that comes first.
+                // If it wasn't noticed here that the drive left, that comes first.
                 self.world().spawn(Box::pin(async move {
                     engine.lose_as_agreed(id, gone(id), left).await;
                     engine.take_remote_as_agreed(id, server);
@@ -202,7 +204,7 @@ impl<W: World> Engine<W> {
         self.followed_state().and_then(|(_, now)| now.drives.get(&id).map(|agreed| agreed.status))
     }
 
-    /// What is agreed may be more by now than when it was found to be back.
+    /// Adds a returned drive by the state of now: more may be agreed than when its return was found.
     fn take_remote_as_agreed(&self, id: DriveId, server: ServerId) {
         let Some((_, now)) = self.followed_state() else { return };
         match now.drives.get(&id).filter(|agreed| agreed.server == server).map(|agreed| agreed.status) {
@@ -212,7 +214,8 @@ impl<W: World> Engine<W> {
         }
     }
 
-    /// It was carried to another server: whatever state is followed first, it has left the one where it was.
+    /// The drive was carried to another server: whatever state is followed first, the drive has left its earlier
+    /// server.
     fn follow_carried_drive(&self, id: DriveId, status: DriveStatus) {
         use DriveStatus::{Away, Behind, Retired, Up};
         let (Up(left) | Behind(left, _) | Away(left) | Retired(left)) = status;
@@ -233,7 +236,7 @@ impl<W: World> Engine<W> {
             let primary = now.primary(&placed);
             let is_elsewhere = |group: Group<W>| group.shared.placed != placed;
             if primary == Some(me) && map.seats()[column].group().is_some_and(is_elsewhere) {
-                map.begin_yield(column, None); // with other drives it begins anew
+                map.begin_yield(column, None); // with other drives the column begins anew
             } else if primary != Some(me) {
                 map.begin_yield(column, primary.map(|server| (server, now.view)));
             } else {

@@ -7,36 +7,37 @@ use tepal_model::ServerId;
 use tepal_wire::Payload;
 use tepal_wire::message::{Answer, Request};
 
-/// How other servers are asked.
+/// The way to ask other servers.
 pub trait Peers: Send + Sync + 'static {
-    /// What is asked of one server about drives arrives there in the order of these calls, whether or not their futures are polled;
-    /// so does what is asked about volumes, which goes with its future: dropped before it was sent, it isn't, as whoever wanted it may have
-    /// done something newer elsewhere by then. All is carried out at most once, through any number of connections. The answer may take as
-    /// long as that server is away; about drives, it's given up if that isn't agreed soon.
+    /// Questions to one server about drives arrive there in the order of these calls, whether or not their futures are
+    /// polled. So do questions about volumes, but these go with their futures: a question whose future is dropped
+    /// before it was sent isn't sent, as its asker may have done something newer elsewhere by then. Each question is
+    /// carried out at most once, through any number of connections. The answer may take as long as that server is away;
+    /// a question about drives is given up if the server's absence isn't agreed soon.
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>>;
 }
 
 /// A request to another server.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// In which view it's asked.
+    /// The view in which it's asked.
     pub view: View,
-    /// Of a volume: by which revision of its record; 0 if that doesn't matter.
+    /// For a volume, the revision of its record by which it's asked; 0 if that doesn't matter.
     pub revision: u64,
     /// What to do.
     pub request: Request,
-    /// Its data.
+    /// The request's data.
     pub payload: Payload,
 }
 
-/// What became of it.
+/// The outcome of a question.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// What became of it.
+    /// The answer.
     pub answer: Answer,
-    /// Its data.
+    /// The answer's data.
     pub payload: Payload,
-    /// Of a read from a drive: how many others the drive has under way, of everybody.
+    /// For a read from a drive: how many other reads the drive has under way, of all askers.
     pub load: u16,
 }
 
@@ -46,26 +47,27 @@ impl From<Answer> for Reply {
     }
 }
 
-/// The server will not answer: it's down as agreed, or was started again, or can't be reached from here, or this one is being stopped.
+/// The server will not answer: it's down as agreed, or was started again, or can't be reached from here, or this server
+/// is being stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unreachable {
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
-    /// Whether what was asked may have been carried out: it was sent.
+    /// Whether the question was sent, and so may have been carried out.
     pub was_sent: bool,
-    /// That server is up, as agreed: it's the way there that is cut.
+    /// Whether that server is up, as agreed: then the way there is cut.
     pub is_cut_off: bool,
 }
 
 impl Unreachable {
-    /// Nobody has heard what was asked.
+    /// The question has reached nobody.
     pub fn unsent(reason: impl Into<String>) -> Self {
         Unreachable { reason: reason.into(), was_sent: false, is_cut_off: false }
     }
 }
 
-/// There are no others.
+/// For a server without others.
 pub struct Alone;
 
 impl Peers for Alone {

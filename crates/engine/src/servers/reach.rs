@@ -1,4 +1,4 @@
-//! How a volume reaches the primary of a column: here, or by asking another server, again until one answers.
+//! How a volume reaches the primary of a column: here, or by asking other servers until one answers.
 
 use super::peers::Question;
 use super::seat::{Seat, Seated};
@@ -16,13 +16,13 @@ use tepal_drive::world::World;
 use tepal_model::{IoError, ServerId};
 use tepal_wire::message::{Answer, Request, Tag, VolumeAnswer, VolumeFailure, VolumeRequest};
 
-/// How long to wait until a primary is asked again that didn't serve, if nothing new is heard.
+/// How long to wait before a primary that didn't serve is asked again, if no news comes.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Why a column's primary hasn't done something.
+/// Why a column's primary hasn't carried an operation out.
 pub(crate) enum Undone {
     Io(IoError),
-    /// Another map has some of it by now.
+    /// Another map has some of the bytes by now.
     Migrated(Again),
 }
 
@@ -32,14 +32,14 @@ impl From<IoError> for Undone {
     }
 }
 
-/// A request that goes on elsewhere: it keeps its number, and its doubt.
+/// A request that goes on at another map: it keeps its number, and its doubt.
 #[derive(Clone)]
 pub(crate) struct Again {
     ticket: Option<Arc<Ticket>>,
     is_in_doubt: bool,
 }
 
-/// As [`Undone`], of a request whose number is somebody else's.
+/// As [`Undone`], for a request whose number the caller keeps.
 enum Stopped {
     Io(IoError),
     Migrated { is_in_doubt: bool },
@@ -52,7 +52,7 @@ impl From<IoError> for Stopped {
 }
 
 impl<W: World> Volume<W> {
-    /// Has the column's primary do something. Waits while nobody is it, or until somebody else is.
+    /// Has the column's primary carry an operation out. Waits while there's no primary, or until there's another one.
     pub(crate) async fn at_primary<O: Operation<W>>(
         &self,
         map: &Map<W>,
@@ -68,7 +68,7 @@ impl<W: World> Volume<W> {
             },
         };
         match outcome {
-            // It was shared meanwhile, or goes to another map, and nothing of this had been begun.
+            // The map was shared meanwhile, or the volume migrates, and nothing of this request had been begun.
             Err(Undone::Io(IoError::Fenced)) if self.may_be_elsewhere(map) && !self.is_cut_off() => {
                 let outcome = Box::pin(self.at_some_primary(map, column, operation, again)).await;
                 outcome.map_err(|error| in_volume(map, column, error))
@@ -108,7 +108,7 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// `is_in_doubt`: whether it may have been carried out.
+    /// `is_in_doubt`: whether the request may have been carried out.
     async fn ask_until_answered<O: Operation<W>>(
         &self,
         map: &Map<W>,
@@ -134,10 +134,11 @@ impl<W: World> Volume<W> {
                     let change = map.has_migrated().then(|| seat.change());
                     let outcome = self.at_group(&group, operation, &tag, is_in_doubt).await;
                     let is_fenced = matches!(outcome, Err(IoError::Fenced));
-                    // It may have begun to go while this was under way.
+                    // The migration may have begun while the request was under way.
                     let change = change.or_else(|| (is_fenced && map.has_migrated()).then(|| seat.change()));
                     match change.filter(|_| is_fenced && group.serves(self.id())) {
-                        // It doesn't know yet what is known here, or the other way round; else another map has it.
+                        // The group doesn't know yet what is known here, or the other way round; else another map has
+                        // the bytes.
                         Some(change) => {
                             is_in_doubt |= O::COMES_IN_STEPS && group.shared.view > 0;
                             change
@@ -147,7 +148,7 @@ impl<W: World> Volume<W> {
                             if !is_void && map.may_tell(seat, &group).await {
                                 return Ok(outcome?);
                             }
-                            // What ends for being shared hasn't begun.
+                            // A request that was refused for sharing the map hasn't begun.
                             is_in_doubt |= group.shared.view > 0;
                             continue;
                         }
@@ -190,7 +191,7 @@ impl<W: World> Volume<W> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         let (asked, payload) = operation.message(tag);
         let request = VolumeRequest { volume: self.id(), map: map.id(), column: column as u32, operation: asked };
-        // It may be a later one by now, by which others do what this mustn't be behind.
+        // The volume's revision may be later by now. Requests by that revision must not be overtaken by this one.
         let revision = self.asked_as_of();
         let question = Question { view, revision, request: Request::Volume(request), payload };
         let reply = match engine.shared.peers.ask(server, question).await {
@@ -218,11 +219,13 @@ impl<W: World> Volume<W> {
 }
 
 impl<W: World> Map<W> {
-    /// Waits until it's sure that no other server had taken this one's seat by when this one did something; `false` if one has.
+    /// Waits until it's certain that no other server had taken this server's seat when the request was done; `false` if
+    /// one has.
     pub(crate) async fn may_tell(&self, seat: &Seat<W>, group: &Group<W>) -> bool {
         loop {
             let Some(engine) = self.engine() else { return false };
-            // In this order: a server that has lost its seat lets the seat go by a later view before it has a lease of that view.
+            // In this order: a server that has lost its seat lets the seat go by a later view before it has a lease of
+            // that view.
             let may_serve = engine.shared.authority.may_serve();
             if !seat.is_still(group) {
                 return false;
@@ -235,7 +238,7 @@ impl<W: World> Map<W> {
     }
 }
 
-/// An error of a group names places in its column: where they are in the volume.
+/// An error of a group, which names a place in its column, with the place in the volume instead.
 fn in_volume<W: World>(map: &Map<W>, column: usize, undone: Undone) -> Undone {
     match undone {
         Undone::Io(error) => Undone::Io(map.in_volume(column, error)),
@@ -243,16 +246,16 @@ fn in_volume<W: World>(map: &Map<W>, column: usize, undone: Undone) -> Undone {
     }
 }
 
-/// What became of a request to another server.
+/// The outcome of a request to another server.
 enum Asked<T> {
     Answered(T),
-    /// It doesn't serve the column now, and has done nothing.
+    /// The server doesn't serve the column now, and has done nothing.
     Refused,
     Unknown,
 }
 
 impl<W: World> Engine<W> {
-    /// Who is the primary of a column of another map, asked once by this server. `None` if nobody has answered.
+    /// Asks the primary of another map's column once. `None` if it hasn't answered.
     pub(crate) async fn ask_primary_once(
         &self,
         (server, view): (ServerId, View),

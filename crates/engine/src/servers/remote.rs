@@ -1,4 +1,4 @@
-//! A drive of another server, as the holder of a copy.
+//! Another server's drive, as the holder of a copy.
 
 use crate::authority::View;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
@@ -10,7 +10,7 @@ use tepal_model::{BLOCK, DriveId, EXTENT, Epoch, Fate, Lineage, MapId, Origin, S
 use tepal_wire::Payload;
 use tepal_wire::message::{self, Answer, DriveAnswer, DriveFailure, DriveOperation, DriveRequest, MarkChange, Request};
 
-/// Changes of marks that go in one message.
+/// The most changes of marks in one message.
 const MARKS_AT_ONCE: usize = 4096;
 
 /// One opening of the drive, as one primary of one column has heard it. Cheap to clone.
@@ -24,11 +24,11 @@ struct Shared {
     marks: Vec<Mark>,
     queue: Queue,
     loss: Mutex<Option<Arc<Loss>>>,
-    /// It was lost because its server can't be reached from here.
+    /// The drive was lost because its server can't be reached from here.
     cut_off: AtomicBool,
 }
 
-/// Where a drive is asked, by whom, about what.
+/// The way to a drive: its server, the column, and the view of the asker.
 #[derive(Clone)]
 pub(crate) struct Link {
     pub peers: Arc<dyn Peers>,
@@ -36,27 +36,28 @@ pub(crate) struct Link {
     pub drive: DriveId,
     pub map: MapId,
     pub column: usize,
-    /// Since which the one who asks is the column's primary.
+    /// The view since which the asker is the column's primary.
     pub view: View,
-    /// Set when a drive's server says that somebody else is: it's no fault of the drive.
+    /// Set when a drive's server says that another server is the primary: the drive isn't at fault.
     pub deposed: Arc<AtomicBool>,
 }
 
 /// Why a drive could not be heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unheard {
-    /// Its server says that somebody else is the primary, or knows a later view.
+    /// The drive's server says that another server is the primary, or knows a later view.
     NotPrimary,
-    /// Ask again after a while.
+    /// The drive has to be asked again after a while.
     NotYet,
-    /// It can't be reached from here.
+    /// The server can't be reached from here.
     CutOff(Loss),
-    /// Nobody hears it now.
+    /// No primary can hear the drive now.
     Lost(Loss),
 }
 
 impl Remote {
-    /// Asks what it knows of the column. From the answer on, nobody else's requests for it are heeded there.
+    /// Asks what the drive knows of the column. From the answer on, no other primary's requests for it are heeded
+    /// there.
     pub async fn hear(link: Link) -> Result<Self, Unheard> {
         let (mut marks, mut after, mut first) = (Vec::new(), None, None);
         loop {
@@ -72,7 +73,7 @@ impl Remote {
             };
             let (opening, dropped_tail) = *first.get_or_insert((heard.opening, heard.dropped_tail));
             if heard.opening != opening {
-                return Err(Unheard::NotYet); // it was opened again between two of these answers
+                return Err(Unheard::NotYet); // the drive was opened again between two of these answers
             }
             after = heard.marks.last().map(|word| word.place());
             let told = heard.marks.iter().flat_map(|word| word.marks());
@@ -104,12 +105,12 @@ impl Remote {
         self.0.dropped_tail
     }
 
-    /// How many reads are under way there, as far as is known.
+    /// How many reads are under way on the drive, as far as is known.
     pub fn reading(&self) -> usize {
         self.0.queue.length()
     }
 
-    /// A read went elsewhere, for there were too many here.
+    /// Notes that a read went to another copy, for there were too many reads here.
     pub fn passed_over(&self) {
         self.0.queue.passed_over();
     }
@@ -118,12 +119,12 @@ impl Remote {
         self.loss().is_some()
     }
 
-    /// Whether it was lost only because its server can't be reached from here.
+    /// Whether the drive was lost only because its server can't be reached from here.
     pub fn is_cut_off(&self) -> bool {
         self.0.cut_off.load(Ordering::Relaxed)
     }
 
-    /// Asks it nothing more.
+    /// Notes the drive's loss: it's asked nothing more.
     pub fn lose(&self, loss: Loss) -> Arc<Loss> {
         self.loss().get_or_insert_with(|| Arc::new(loss)).clone()
     }
@@ -231,7 +232,7 @@ impl Remote {
         }
     }
 
-    /// It's on its way when this returns.
+    /// Writes. The request is on its way when this returns.
     pub fn write(&self, write: &Write<'_>) -> impl Future<Output = Result<(), DriveError>> + use<> {
         let payload = Payload::of_blocks(segments(&write.data), &write.crcs);
         let (first, durable, repair, taking) = (write.first, write.durable, write.repair, write.taking.clone());
@@ -258,7 +259,7 @@ impl Remote {
         self.expect(self.ask(asked, Payload::none()), |answer| matches!(answer, DriveAnswer::Uncovered)).await
     }
 
-    /// They are in line there when this returns, or nothing that is asked later will be done.
+    /// Records changes of marks. They are queued on the drive when this returns, or no later request will be done.
     pub fn record(&self, changes: Vec<Change>, durable: bool) -> impl Future<Output = Result<(), DriveError>> + use<> {
         let changes: Vec<MarkChange> = changes.iter().filter_map(change_of).collect();
         let mark = |part: &[MarkChange]| {
@@ -279,7 +280,7 @@ impl Remote {
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Flushed)).await
     }
 
-    /// Tells its server that all that it and others miss in the column is noted there.
+    /// Tells the drive's server that everything that the drive and others miss in the column is noted there.
     pub async fn noted(&self, view: View) -> Result<(), DriveError> {
         let asked = self.ask(DriveOperation::Noted { view }, Payload::none());
         self.expect(asked, |answer| matches!(answer, DriveAnswer::Noted)).await
@@ -294,7 +295,7 @@ impl Remote {
         async move {
             let answer = match asked.await {
                 Ok(reply) => reply.answer,
-                // What reads nothing finds nothing damaged.
+                // A change reads nothing, and so finds no damage.
                 Err(DriveError::Damaged { blocks }) => {
                     Answer::Drive(DriveAnswer::Failed(DriveFailure::Damaged { blocks }))
                 }
@@ -304,7 +305,7 @@ impl Remote {
         }
     }
 
-    /// Asks now; whoever doesn't wait for the answer doesn't take it back.
+    /// Sends a request now. Dropping the future doesn't take the request back.
     fn ask(
         &self,
         operation: DriveOperation,
@@ -335,7 +336,7 @@ impl Remote {
 
     fn unreachable(&self, unreachable: &Unreachable) -> DriveError {
         if unreachable.is_cut_off && !self.is_lost() {
-            self.0.cut_off.store(true, Ordering::Relaxed); // before anybody sees that it's lost
+            self.0.cut_off.store(true, Ordering::Relaxed); // before anybody sees that the drive is lost
         }
         DriveError::Lost(self.lose(lost_way(self.id(), unreachable)))
     }
@@ -361,9 +362,9 @@ impl Link {
 /// The drive's queue of reads, as it's known from here.
 #[derive(Default)]
 struct Queue {
-    /// Asked from here, and not answered.
+    /// Reads from here that are not answered.
     own: AtomicUsize,
-    /// Of everybody else, as its server said last.
+    /// Reads of all other askers, as the drive's server said last.
     others: AtomicUsize,
 }
 
@@ -377,9 +378,9 @@ impl Queue {
         self.others.store(others, Ordering::Relaxed);
     }
 
-    /// Nothing new is heard of a drive that's never asked: what others had under way there is believed to end.
+    /// A drive that is never asked reports nothing new: others' reads there are assumed to end.
     fn passed_over(&self) {
-        // Of two that do this at a time one may count: it's a guess.
+        // Of two calls at the same time only one may count: the number is a guess anyway.
         let others = self.others.load(Ordering::Relaxed);
         self.others.store(others.saturating_sub(1), Ordering::Relaxed);
     }
@@ -411,7 +412,7 @@ fn drive_answer(answer: &Answer) -> &DriveAnswer {
 fn unheard(drive: DriveId, failure: DriveFailure) -> Unheard {
     match failure {
         DriveFailure::Stale { .. } | DriveFailure::NotPrimary => Unheard::NotPrimary,
-        // It's agreed that it's there: its server is about to open it, or else says that it's gone.
+        // It's agreed that the drive is there: its server is about to open it, or else will say that it's gone.
         DriveFailure::Busy | DriveFailure::NotHere => Unheard::NotYet,
         failure => Unheard::Lost(loss_of(drive, &failure)),
     }
@@ -429,17 +430,17 @@ fn lost_way(drive: DriveId, unreachable: &Unreachable) -> Loss {
     Loss::Gone { drive, reason: unreachable.to_string() }
 }
 
-/// An answer that isn't one to what was asked: nothing more is believed of that server.
+/// An answer that doesn't fit the question: nothing more is believed of that server.
 fn strange(drive: DriveId, answer: &Answer) -> Loss {
     Loss::Gone { drive, reason: format!("its server's answer makes no sense: {answer:?}") }
 }
 
-/// Whether none is outside of these blocks.
+/// Whether all of these requests are within these blocks.
 fn are_within(taken: &[Taken], first: u64, count: u64) -> bool {
     taken.iter().all(|taken| taken.is_within(first, count))
 }
 
-/// One request reads no more than the longest one of a client.
+/// The blocks of one read: no more than a client's longest request has.
 fn short(count: u64) -> u32 {
     u32::try_from(count).expect("no request is of so many blocks")
 }
@@ -463,7 +464,7 @@ fn mark_of(mark: &Mark) -> message::Mark {
     message::Mark { region: mark.region, kind }
 }
 
-/// A change of marks as others are told of it: groups ask for no other changes.
+/// A change of marks as it's sent to other servers: groups ask for no other changes.
 fn change_of(change: &Change) -> Option<MarkChange> {
     match change {
         Change::Marked(mark) => Some(MarkChange::Set(mark_of(mark))),
@@ -477,11 +478,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_of_another_servers_drive_counts_what_others_read_there_until_it_was_passed_over_as_often() {
+    fn a_remote_queue_counts_others_reads_until_passed_over() {
         let queue = Queue::default();
         let ours = [Reading::begin(&queue.own), Reading::begin(&queue.own)];
         assert_eq!(queue.length(), 2);
-        queue.note_load(5); // of which two are ours
+        queue.note_load(5); // two of these reads are ours
         assert_eq!(queue.length(), 5);
         drop(ours);
         assert_eq!(queue.length(), 3);
@@ -489,7 +490,7 @@ mod tests {
             queue.passed_over();
             assert_eq!(queue.length(), left);
         }
-        // An answer may be older than what was asked since.
+        // An answer may be older than the reads that were begun since.
         let _ours = [Reading::begin(&queue.own), Reading::begin(&queue.own)];
         queue.note_load(1);
         assert_eq!(queue.length(), 2);

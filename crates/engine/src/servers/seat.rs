@@ -1,4 +1,4 @@
-//! Who is the primary of a column, as far as is known here, and how it's reached.
+//! The primary of a column, as far as is known here, and the way to reach it.
 
 use crate::authority::View;
 use crate::bell::Bell;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::World;
 use tepal_model::ServerId;
 
-/// The place of a column's primary.
+/// The leadership of a column.
 pub(crate) struct Seat<W: World>(Mutex<Inner<W>>);
 
 struct Inner<W: World> {
     taken: Seated<W>,
-    /// What this server had, and may still do something.
+    /// Groups that this server led before, and that may still do something.
     ending: Vec<Group<W>>,
     bell: Bell,
 }
 
-/// Who has it.
+/// The server that has the seat.
 pub(crate) enum Seated<W: World> {
     Here(Group<W>),
     There(ServerId, View),
-    /// Nobody now.
+    /// No server now.
     Vacant,
 }
 
@@ -57,7 +57,7 @@ impl<W: World> Seat<W> {
         self.lock().taken.clone()
     }
 
-    /// If it's this server's.
+    /// The group, if the seat is this server's.
     pub fn group(&self) -> Option<Group<W>> {
         match &self.lock().taken {
             Seated::Here(group) => Some(group.clone()),
@@ -65,8 +65,8 @@ impl<W: World> Seat<W> {
         }
     }
 
-    /// From now on it's theirs, unless that is known to have been so earlier only. A group of this server that had it serves nobody
-    /// any more.
+    /// Gives the seat to another, unless the other is known to have had it only earlier. A group of this server that
+    /// had the seat serves nobody any more.
     pub fn take(&self, taken: Seated<W>) {
         {
             let mut inner = self.lock();
@@ -86,7 +86,7 @@ impl<W: World> Seat<W> {
         self.ring();
     }
 
-    /// Has those look again who wait for somebody to have it.
+    /// Wakes everything that waits for the seat to be taken.
     pub fn ring(&self) {
         let bell = std::mem::take(&mut self.lock().bell);
         bell.ring();
@@ -104,7 +104,7 @@ impl<W: World> Seat<W> {
         self.group().is_some_and(|now| Arc::ptr_eq(&now.shared, &group.shared))
     }
 
-    /// Rings when somebody else has it.
+    /// Rings when another has the seat.
     pub fn change(&self) -> oneshot::Receiver<()> {
         self.lock().bell.listen()
     }

@@ -1,4 +1,4 @@
-//! What gateways ask of this server as the primary of a column.
+//! Answers of this server to gateways, as the primary of a column.
 
 use super::peers::Reply;
 use crate::authority::View;
@@ -11,11 +11,11 @@ use tepal_model::{BLOCK, IoError, VolumeId};
 use tepal_wire::Payload;
 use tepal_wire::message::{Answer, Run, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
-/// Bytes about which one question is answered.
+/// The most bytes that one question for the status is answered about.
 const LOOK: u64 = 1 << 30;
 
 impl<W: World> Engine<W> {
-    /// Carries it out if this server is the primary, and answers only what it may still tell then.
+    /// Carries a request out if this server is the primary, and answers only if it still is then.
     pub(crate) async fn answer_for_volume(
         &self,
         (view, revision): (View, u64),
@@ -42,12 +42,13 @@ impl<W: World> Engine<W> {
         }
         let Some(volume) = self.volume(request.volume).filter(|volume| volume.has(map.id())) else { return not_here() };
         if group.shared.view == 0 {
-            // This server has had it for itself until now.
+            // This server has had the volume for itself until now.
             let (engine, id) = (self.clone(), request.volume);
             self.world().spawn(Box::pin(async move { engine.share_volume(id).await }));
             return failed(VolumeFailure::Busy);
         }
-        // It may have lain somewhere since whoever asked had it done by another, or since the volume was changed.
+        // The request may have been under way since another primary did it for its asker, or since the volume was
+        // changed.
         let known = volume.revision();
         if view < group.shared.view || revision < known {
             return failed(VolumeFailure::Stale { view: group.shared.view, revision: known });
@@ -55,7 +56,7 @@ impl<W: World> Engine<W> {
         if revision > known {
             return failed(VolumeFailure::Busy); // this server will hear of the change too
         }
-        // What is past the end of the volume here is so for a gateway too, or this server will hear of it.
+        // The volume ends there for the gateway too, or this server will hear of the change.
         if reaches_past(&request.operation, &payload, volume.end_in(&map, column)) {
             return failed(VolumeFailure::Busy);
         }
@@ -66,7 +67,7 @@ impl<W: World> Engine<W> {
         }
         match outcome {
             Ok(reply) => reply,
-            // Another map has it; of this one everything may have gone by now.
+            // Another map has the bytes; everything may have left this map by now.
             Err(IoError::Fenced) if map.has_migrated() && !volume.is_cut_off() => {
                 match comes_in_steps || map.is_cut_off() {
                     true => failed(VolumeFailure::Unsure),
@@ -105,7 +106,7 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
         VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => 0,
         // The other way round: the volume must have been cut there.
         VolumeOperation::Clear { from } => return end > from,
-        // What lies past the end may be a longer snapshot's, or another volume's.
+        // A block past the end may be a longer snapshot's, or another volume's.
         VolumeOperation::Repair { .. } | VolumeOperation::Flush => 0,
     };
     touched > end
@@ -134,12 +135,12 @@ async fn serve<W: World>(
             group.clear_past(volume, from).await?;
             VolumeAnswer::Zeroed
         }
-        // What was acknowledged is stable: of volumes on several servers, always.
+        // Acknowledged data is stable: always so for volumes on several servers.
         VolumeOperation::Flush => {
             group.lock().serves_volume(volume)?;
             VolumeAnswer::Flushed
         }
-        // Answered before.
+        // These were answered before.
         VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => {
             return Err(IoError::NotNow);
         }

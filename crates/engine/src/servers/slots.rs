@@ -1,4 +1,4 @@
-//! Slots and numbers for what this server asks of primaries as a gateway, by which a request that is sent again is known.
+//! Slots and numbers for this server's requests of primaries as a gateway. By them a retried request is recognized.
 
 use crate::authority::View;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,8 +16,8 @@ struct State {
     number: u64,
 }
 
-/// A slot while a request has it. One that is given up may still be under way; as nobody asks what becomes of it, a later one
-/// may have its slot.
+/// A slot while a request has it. A request that is given up may still be under way. As nobody waits for its outcome, a
+/// later request may have its slot.
 pub(crate) struct Ticket {
     slots: Arc<Mutex<State>>,
     pub origin: Origin,
@@ -28,7 +28,7 @@ impl Slots {
         Slots { gateway, state: Arc::default() }
     }
 
-    /// For a request that is made in this view.
+    /// Takes a slot for a request that is made in this view.
     pub fn take(&self, view: View) -> Ticket {
         let mut state = lock(&self.state);
         state.number += 1;

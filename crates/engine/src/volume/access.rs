@@ -1,4 +1,4 @@
-//! Bytes of a volume, read, written, zeroed: dealt out to its columns, and put together again.
+//! A volume's bytes, read, written, zeroed: dealt out to its columns, and put together again.
 
 use super::operation::{Clear, Read, Status, Write, Zero};
 use super::{Map, Volume};
@@ -16,16 +16,16 @@ use tepal_drive::world::{Gather, World};
 use tepal_model::layout::Durability;
 use tepal_model::{CHUNK, Epoch, IoError, Segments};
 
-/// Before something is asked for elsewhere.
+/// The pause before a request is made to another map.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Of a volume that goes from one map to another, so many chunks become zeros at once.
+/// So many chunks of a migrating volume are zeroed at once.
 const CHUNKS_AT_ONCE: u64 = 16;
-/// Of what has begun to go there meanwhile, so many parts.
+/// So many parts of a step that have begun to migrate meanwhile are zeroed at once.
 const PARTS_AT_ONCE: usize = 256;
-/// What holds nothing is asked for where more than so many bytes of a column are to be cleared.
+/// For clearing more bytes of a column than this, the primary is asked first which of them hold anything.
 const WORTH_ASKING: u64 = 1 << 20;
-/// So many bytes of each column are to be cleared at once: as many as the longest request of a client has.
+/// So many bytes of each column are cleared at once: as many as a client's longest request has.
 const ASKED_AT_ONCE: u64 = 4 << 30;
 
 impl<W: World> Volume<W> {
@@ -37,14 +37,14 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// The bytes, in pieces that joined are `length` long. What holds nothing reads as zeros. Waits for copies that may
-    /// return; `Damaged` if no copy is right.
+    /// The bytes, in pieces that joined are `length` long. Bytes that no drive holds read as zeros. Waits for copies
+    /// that may return; `Damaged` if no copy can be read.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.check_range(offset, length)?;
         self.read_at(offset, length, None).await
     }
 
-    /// Of a snapshot, or what the volume has now.
+    /// Bytes of a snapshot, or of the volume as it is now.
     pub(super) async fn read_at(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         let map = self.map();
         if self.migration().is_none() {
@@ -76,7 +76,7 @@ impl<W: World> Volume<W> {
         self.at_primary(map, part.column, &Read { offset: part.offset, length: part.length(), at }, None).await
     }
 
-    /// While the volume goes from one map to another. What has migrated meanwhile is read again where it is.
+    /// Reads while the volume migrates. Parts that have migrated meanwhile are read again from the other map.
     async fn read_migrating(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         'again: loop {
             let routed = self.routed(offset..offset + length);
@@ -97,14 +97,14 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// Before something is asked for elsewhere: what is known here may have to settle.
+    /// Pauses before a request is made to another map: this server may have to follow first.
     pub(crate) async fn in_a_moment(&self) -> Result<(), IoError> {
         let Some(engine) = self.engine() else { return Err(IoError::Stopping) };
         engine.world().sleep(MOMENT).await;
         Ok(())
     }
 
-    /// With `fua`, what was written is stable before this returns, whatever the layout's durability.
+    /// With `fua`, the data is stable before this returns, whatever the layout's durability.
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
         let map = self.map();
@@ -123,19 +123,19 @@ impl<W: World> Volume<W> {
                 }
             };
         }
-        // What is stable when a part of it is done is lost with no drive's cache.
+        // Parts that are stable once they are done can't be lost with a drive's cache.
         let is_stable = fua || self.is_strict();
         let unstable = parts.iter().filter(|_| !is_stable).filter_map(|part| map.seats()[part.column].group());
         let lost_before: Vec<(Group<W>, u64)> = unstable.map(|group| (group.clone(), group.times_lost())).collect();
         let gather = |part: &Part| part.slices.iter().map(|slice| data.slice(slice.clone())).collect::<Gather>();
         let write = |part| self.write_part(map, part, gather(part), (fua, None));
-        // All take their places in line before any is waited for.
+        // All parts take their places in their queues before any is waited for.
         let migrated = migrated(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
         if !migrated.is_empty() {
             let pieces = migrated.into_iter().flat_map(|(part, again)| pieces_of(map, part, &gather(part), &again));
             Box::pin(self.write_migrating(pieces.collect(), fua)).await?;
         }
-        // A drive that had its part may have lost it before another was done: it was the only one that had it.
+        // A drive may have lost its part before another part was done, and have been the only one that had it.
         match lost_before.into_iter().find_map(|(group, before)| group.lost_since(before)) {
             Some(reason) => Err(IoError::Unavailable { reason }),
             None => Ok(()),
@@ -152,7 +152,7 @@ impl<W: World> Volume<W> {
         self.at_primary(map, part.column, &Write { offset: part.offset, data, fua }, again).await
     }
 
-    /// While the volume goes from one map to another.
+    /// Writes while the volume migrates.
     async fn write_migrating(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
         loop {
             let mut asked: Vec<Asked<W>> = Vec::new();
@@ -183,12 +183,12 @@ impl<W: World> Volume<W> {
         self.lock().layout.durability == Durability::Strict
     }
 
-    /// Gives the space back; reads as zeros afterwards. Stable when this returns.
+    /// Gives the space back. The bytes read as zeros afterwards. Stable when this returns.
     pub async fn trim(&self, offset: u64, length: u64) -> Result<(), IoError> {
         self.write_zeroes(offset, length, false).await
     }
 
-    /// Zeros, stable when this returns; `allocate` keeps the space.
+    /// Writes zeros, stable when this returns; `allocate` keeps the space.
     pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.check_range(offset, length)?;
         let mut at = offset;
@@ -212,7 +212,7 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    /// What another map has by now is answered.
+    /// Zeroes bytes in one map. Returns the parts that another map has by now.
     async fn zero_in(
         &self,
         map: &Map<W>,
@@ -244,8 +244,9 @@ impl<W: World> Volume<W> {
         Ok(left)
     }
 
-    /// In which steps a range of a column is cleared. A discard of a whole disk comes as thousands of ranges, each in all columns: most
-    /// hold nothing, which the primary tells of a long range at once. To clear what reads as a hole is as good as done.
+    /// The steps in which a range of a column is cleared. A discard of a whole disk comes as thousands of ranges, each
+    /// in all columns. Most of them hold nothing, as the primary says of a long range at once. A range that reads as a
+    /// hole needs no clearing.
     async fn steps_to_clear(
         &self,
         map: &Map<W>,
@@ -268,10 +269,10 @@ impl<W: World> Volume<W> {
                     }
                 }
                 Err(Undone::Io(error)) => return Err(error),
-                Err(Undone::Migrated(_)) => break, // by the time that it's cleared, too
+                Err(Undone::Migrated(_)) => break, // by the time of the clearing, too
             }
         }
-        held.push(at..range.end); // it may
+        held.push(at..range.end); // this may hold something
         Ok(steps_with(&range, held).map(|step| (column, step)).collect())
     }
 
@@ -293,13 +294,14 @@ impl<W: World> Volume<W> {
         Ok(left)
     }
 
-    /// Takes out what lies past the volume's end: what was cut off doesn't come back when the volume grows again, if it
-    /// still is the same volume then, of the same size in the same epoch, and had no other since this began.
+    /// Takes out the data past the volume's end. Data that was cut off doesn't come back when the volume grows again,
+    /// if the volume is still the same then, of the same size in the same epoch, and had no other size since this
+    /// began.
     pub async fn clear_past_end(&self) -> Result<(), IoError> {
         loop {
             let maps = self.maps();
             let mut is_done = true;
-            // What goes from the first to the second meanwhile is cleared in one of them.
+            // Chunks that go from the first map to the second meanwhile are cleared in one of them.
             for map in in_order_of_going(&maps) {
                 let clear =
                     async |column| self.at_primary(map, column, &Clear { from: self.end_in(map, column) }, None).await;
@@ -317,14 +319,14 @@ impl<W: World> Volume<W> {
     }
 }
 
-/// Something to be written, that keeps its number if it had one.
+/// Data to be written, with its request's number if it had one.
 struct Piece {
     offset: u64,
     data: Bytes,
     again: Option<Again>,
 }
 
-/// What a column of one of the maps is to write.
+/// A write of one column of one of the maps.
 struct Asked<W: World> {
     map: Map<W>,
     part: Part,
@@ -339,7 +341,7 @@ impl<W: World> Clone for Asked<W> {
     }
 }
 
-/// What is left of a part that another map has by now.
+/// The pieces of a part that another map has by now.
 fn pieces_of<W: World>(map: &Map<W>, part: &Part, data: &Gather, again: &Again) -> Vec<Piece> {
     let mut at = part.offset;
     let mut pieces = Vec::new();
@@ -372,7 +374,7 @@ pub(super) fn in_volume<W: World>(
     })
 }
 
-/// The steps of a range that have any of these bytes.
+/// The steps of a range that contain any of these bytes.
 fn steps_with(range: &Range<u64>, bytes: Vec<Range<u64>>) -> impl Iterator<Item = Range<u64>> {
     let bytes = bytes.into_iter().filter(|bytes| !bytes.is_empty());
     let steps: BTreeSet<u64> = bytes.flat_map(|bytes| bytes.start / STEP..bytes.end.div_ceil(STEP)).collect();
@@ -380,7 +382,8 @@ fn steps_with(range: &Range<u64>, bytes: Vec<Range<u64>>) -> impl Iterator<Item 
     steps.into_iter().map(move |step| (step * STEP).max(start)..((step + 1) * STEP).min(end))
 }
 
-/// Cut so that none is done in part when it's refused: what has been done must not be done again, over what others wrote since.
+/// Cuts a range so that no step is done in part when it's refused: a step that has been done must not be done again,
+/// over others' later writes.
 fn in_steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
     let Range { start, end } = range;
     let count = if start < end { end.div_ceil(step) - start / step } else { 0 };
@@ -390,7 +393,7 @@ fn in_steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// What was refused because another map has it by now; or the first error.
+/// The parts that were refused because another map has them by now; or the first error.
 fn migrated<T>(outcomes: impl Iterator<Item = (T, Result<(), Undone>)>) -> Result<Vec<(T, Again)>, IoError> {
     let mut migrated = Vec::new();
     for (what, outcome) in outcomes {
@@ -403,7 +406,7 @@ fn migrated<T>(outcomes: impl Iterator<Item = (T, Result<(), Undone>)>) -> Resul
     Ok(migrated)
 }
 
-/// The source first.
+/// The maps, the source first.
 fn in_order_of_going<W: World>(maps: &[Map<W>]) -> impl Iterator<Item = &Map<W>> {
     let takes = |map: &&Map<W>| map.migration().is_some_and(|migration| migration.takes());
     let targets: Vec<bool> = maps.iter().map(|map| takes(&map)).collect();
@@ -416,10 +419,10 @@ fn in_order_of_going<W: World>(maps: &[Map<W>]) -> impl Iterator<Item = &Map<W>>
 mod tests {
     use super::*;
 
-    /// Story: zeros of two steps were refused at the second one, for the volume had begun to go elsewhere; both were done again, the
-    /// first one over what had been written since.
+    /// Story: zeros of two steps were refused at the second step, for the volume had begun to migrate. Both steps were
+    /// done again, the first one over newer writes.
     #[test]
-    fn zeros_are_asked_for_step_by_step() {
+    fn zeros_are_written_step_by_step() {
         let with = |bytes| steps_with(&(5..3 * STEP - 1), bytes).collect::<Vec<_>>();
         assert_eq!(with(vec![7..7, STEP + 3..STEP + 3]), [], "there's nothing to clear");
         assert_eq!(with(vec![6..7, STEP - 1..STEP]), [5..STEP]);

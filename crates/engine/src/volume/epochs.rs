@@ -1,4 +1,4 @@
-//! A volume's snapshots: what is read of them, and what a map's volumes see.
+//! A volume's snapshots: reading them, and what a map's volumes see.
 
 use super::map::Map;
 use super::{Run, Volume, Within};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, Segments, VolumeId};
 
-/// What a volume was at some time, to be read. Cheap to clone.
+/// A volume at some earlier time, to be read. Cheap to clone.
 pub struct Snapshot<W: World> {
     volume: Volume<W>,
     epoch: Epoch,
@@ -23,7 +23,7 @@ impl<W: World> Clone for Snapshot<W> {
 }
 
 impl<W: World> Snapshot<W> {
-    /// The volume that it's of.
+    /// The snapshot's volume.
     pub fn volume(&self) -> &Volume<W> {
         &self.volume
     }
@@ -33,7 +33,7 @@ impl<W: World> Snapshot<W> {
         self.size
     }
 
-    /// Tells it from all other snapshots that the volume has or had.
+    /// Differs from the epochs of all other snapshots that the volume has or had.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -65,7 +65,7 @@ impl<W: World> Snapshot<W> {
     }
 }
 
-/// Until it's known here that a volume is gone.
+/// How often to look whether it's known here that a volume is gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl<W: World> Volume<W> {
@@ -76,12 +76,12 @@ impl<W: World> Volume<W> {
 }
 
 impl<W: World> Map<W> {
-    /// What its volumes and their snapshots see, as far as is known here.
+    /// What the map's volumes and their snapshots see, as far as is known here.
     pub fn epochs(&self) -> Arc<Epochs> {
         self.shared.epochs.lock().expect("nothing panics while it holds it").clone()
     }
 
-    /// What is agreed from now on, unless more is known here.
+    /// Goes on with the agreed epochs, unless newer ones are known here.
     pub fn go_on_with(&self, epochs: Arc<Epochs>) {
         {
             let mut known = self.shared.epochs.lock().expect("nothing panics while it holds it");
@@ -96,7 +96,7 @@ impl<W: World> Map<W> {
         self.start_reclaiming();
     }
 
-    /// Returns when it's known here that a volume is none of its any more, or that it has none.
+    /// Returns when it's known here that a volume doesn't have this map any more, or that no volume does.
     pub async fn wait_until_lost(&self, volume: VolumeId) {
         while self.epochs().head_of(volume).is_some() {
             let Some(engine) = self.engine() else { return };

@@ -1,4 +1,4 @@
-//! What of a volume only drives had that have failed: requests for it fail, until an operator has older copies served.
+//! Data of a volume that only failed drives had: requests for it fail, until an operator has older copies served.
 
 use super::Volume;
 use super::access::in_volume;
@@ -8,12 +8,12 @@ use std::ops::Range;
 use tepal_drive::world::World;
 use tepal_model::BLOCK;
 
-/// Of a column, up to wherever the volume ends.
+/// All of a column, up to the volume's end.
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 impl<W: World> Volume<W> {
-    /// Bytes of the volume, extent by extent: of the columns that this server leads, and of those that nobody can lead any more. How
-    /// the others are, their servers say.
+    /// The lost bytes of the volume, extent by extent: of the columns that this server leads, and of the columns that
+    /// no server can lead any more. The other columns' primaries report their own losses.
     pub fn lost(&self) -> Vec<Range<u64>> {
         let maps = self.maps();
         let mut lost = Vec::new();

@@ -1,4 +1,5 @@
-//! What volumes that share a global map have in common: its columns and who leads them, what is seen of it, and its space.
+//! What volumes that share a global map have in common: the map's columns and their primaries, what its volumes see,
+//! and its space.
 
 use super::migrating::Migrating;
 use super::reclaiming::Reclaiming;
@@ -21,7 +22,7 @@ use tepal_drive::Drive;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, MapId, ServerId, VolumeId};
 
-/// A volume and its clones have the same one. Cheap to clone.
+/// A global map, which a volume and its clones share. Cheap to clone.
 pub(crate) struct Map<W: World> {
     pub(super) shared: Arc<Shared<W>>,
 }
@@ -39,33 +40,33 @@ pub(super) struct Shared<W: World> {
     /// One for each column.
     seats: Vec<Seat<W>>,
     pub(super) epochs: Mutex<Arc<Epochs>>,
-    /// Where its columns are, as far as is known here.
+    /// The places of the columns, as far as is known here.
     places: Mutex<Arc<Places>>,
     pub(super) reclaiming: Reclaiming,
-    /// The engine has its maps, not they it.
+    /// Weak: the engine owns its maps.
     engine: Weak<engine::Shared<W>>,
     used: Mutex<Use>,
     is_cut_off: AtomicBool,
-    /// Its volumes that nobody is served any more.
+    /// Volumes of the map that nobody is served any more.
     cut_off: Mutex<BTreeSet<VolumeId>>,
-    /// Blocks, in columns that this server led then.
+    /// Repaired blocks, in columns that this server led at the time.
     repaired: Arc<AtomicU64>,
     pub(super) migrating: Migrating,
 }
 
-/// Who may lead its columns, and whose requests reach them.
+/// Which servers may lead the map's columns, and whose requests reach them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// This server alone.
     Alone,
-    /// The same, until what is under way has ended.
+    /// This server alone, until requests under way have ended.
     BeingShared,
     /// Several servers, and gateways elsewhere.
     Among,
 }
 
 impl<W: World> Map<W> {
-    /// That of a volume, of which no other volume has been opened.
+    /// The map of a volume, of whose map no other volume has been opened.
     pub fn of_volume(
         engine: &Engine<W>,
         spec: &VolumeSpec,
@@ -79,7 +80,7 @@ impl<W: World> Map<W> {
         })
     }
 
-    /// `None` if its columns can't be there.
+    /// `None` if the columns can't have these places.
     pub fn open(engine: &Engine<W>, (id, laid): (MapId, Laid), used: Use, places: Arc<Places>) -> Option<Self> {
         if !Striping::fits(&laid, &places) {
             return None;
@@ -104,7 +105,7 @@ impl<W: World> Map<W> {
         Some(Map { shared: Arc::new(shared) })
     }
 
-    /// The group of a column, with its members as they are now. It serves once it has its seat.
+    /// The group of a column, with the members as they are now. The group serves once it has its seat.
     pub fn open_group(
         &self,
         engine: &Engine<W>,
@@ -142,11 +143,11 @@ impl<W: World> Map<W> {
     /// This server is the primary of the group's column from now on.
     pub fn take_seat(&self, group: Group<W>) {
         self.seats()[group.shared.column.number].take(Seated::Here(group.clone()));
-        // One may be cut off at this moment, which tells those that have their seats.
+        // A volume may be cut off at this moment, and only groups with seats are told.
         self.lock_cut_off().iter().for_each(|&volume| group.cut_off_volume(volume));
     }
 
-    /// Those of which this server is the primary.
+    /// The groups of the columns that this server leads.
     pub fn groups(&self) -> Vec<Group<W>> {
         self.seats().iter().filter_map(Seat::group).collect()
     }
@@ -172,18 +173,18 @@ impl<W: World> Map<W> {
         self.lock_places().clone()
     }
 
-    /// Where a column is, as far as is known here.
+    /// The place of a column, as far as is known here.
     pub fn placed(&self, column: usize) -> Placed {
         self.places().columns.get(column).cloned().unwrap_or_default()
     }
 
-    /// As agreed from now on. The groups of columns that are elsewhere now are to be opened anew.
+    /// Goes on with the agreed places. Groups whose columns have moved have to be opened anew.
     pub fn set_places(&self, places: Arc<Places>, view: View) {
         *self.lock_places() = places.clone();
         self.groups().iter().for_each(|group| group.follow_copies(&places, view));
     }
 
-    /// The same of which copies are complete alone.
+    /// The same, only for which copies are complete.
     pub fn set_copies(&self, places: &Places, view: View) {
         let (columns, incomplete) = (self.places().columns.clone(), places.incomplete.clone());
         self.set_places(Arc::new(Places { columns, incomplete }), view);
@@ -201,7 +202,7 @@ impl<W: World> Map<W> {
         self.shared.used.lock().expect("nothing panics while it holds it")
     }
 
-    /// From one use to the next; `false` if it had another.
+    /// Goes from one use to the next; `false` if the map had another use.
     pub fn go_on(&self, from: Use, to: Use) -> bool {
         let mut used = self.lock_used();
         let goes_on = *used == from;
@@ -218,14 +219,14 @@ impl<W: World> Map<W> {
         here.into_iter().filter(|drive| drives.contains(&drive.id())).collect()
     }
 
-    /// Another server is the primary of a column from now on, or nobody is.
+    /// From now on another server is the primary of a column, or none is.
     pub fn begin_yield(&self, column: usize, to: Option<(ServerId, View)>) {
         let Some(seat) = self.seats().get(column) else { return };
         let taken = to.map_or(Seated::Vacant, |(server, view)| Seated::There(server, view));
         seat.take(taken);
     }
 
-    /// Returns when nothing is under way any more of what this server did as the primary of a column.
+    /// Returns when no request is under way any more that this server carried out as a column's primary.
     pub async fn ended(&self, column: usize) {
         let Some(seat) = self.seats().get(column) else { return };
         for group in seat.ending() {
@@ -239,7 +240,7 @@ impl<W: World> Map<W> {
         self.drives_here().iter().map(|drive| drive.allocated_of(self.id())).sum()
     }
 
-    /// Of the columns that this server leads, summed up.
+    /// The recovery of the columns that this server leads, summed up.
     pub fn recovery(&self) -> Recovery {
         let mut recovery = Recovery::default();
         for group in self.groups() {
@@ -260,14 +261,14 @@ impl<W: World> Map<W> {
         self.shared.cut_off.lock().expect("nothing panics while it holds the list")
     }
 
-    /// Nobody is served one of its volumes from now on.
+    /// Nobody is served one of the map's volumes from now on.
     pub fn cut_off_volume(&self, volume: VolumeId) {
         self.lock_cut_off().insert(volume);
         self.groups().iter().for_each(|group| group.cut_off_volume(volume));
         self.seats().iter().for_each(Seat::ring);
     }
 
-    /// All that it has on drives is given back from now on, with its last volume.
+    /// From now on all of the map's space on drives is given back, with its last volume.
     pub fn cut_off(&self) {
         self.shared.is_cut_off.store(true, Ordering::Relaxed);
         self.groups().iter().for_each(Group::cut_off);
@@ -280,7 +281,7 @@ impl<W: World> Map<W> {
     /// Ends all use, and gives the space back on the drives that are here.
     pub async fn remove(&self) {
         self.cut_off();
-        // All of them are told before any is waited for.
+        // All groups are told before any is waited for.
         join_all(self.groups().iter().map(Group::remove)).await;
         join_all((0..self.seats().len()).map(|column| self.ended(column))).await;
         for drive in self.drives_here() {
@@ -295,13 +296,13 @@ impl<W: World> Map<W> {
         self.groups().iter().for_each(Group::start_taking_over);
     }
 
-    /// Lets everybody look again who waits for a drive to come or go.
+    /// Wakes everything that waits for a drive to come or go.
     pub fn wake(&self) {
         self.groups().iter().for_each(Group::wake);
     }
 }
 
-/// What becomes of its groups when drives come and go.
+/// Tells the map's groups of drives that come and go.
 impl<W: World> Map<W> {
     pub fn member_leaving(&self, id: DriveId) {
         self.groups().iter().for_each(|group| group.member_leaving(id));

@@ -1,4 +1,4 @@
-//! A volume that goes from one map to another: which of the two has which of its bytes.
+//! A volume that goes from one map to another: which of the two maps has which bytes.
 
 use super::{Map, Volume};
 use crate::authority::View;
@@ -16,14 +16,14 @@ use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, CHUNK, Epoch, IoError, Lineage, MapId};
 
-/// Before columns are asked again that couldn't say what they hold.
+/// The pause before columns are asked again that couldn't say what they hold.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What one of the two maps knows of it.
+/// A migration, as one of its two maps knows it.
 #[derive(Debug)]
 pub(crate) struct MapMigration {
     pub agreed: Arc<Migration>,
-    /// Which of the two this is.
+    /// The map of the two that this is of.
     map: MapId,
     own: Striping,
     other: Striping,
@@ -31,20 +31,20 @@ pub(crate) struct MapMigration {
     busy: OnceLock<u64>,
 }
 
-/// Of a map.
+/// What a map knows of its migrations.
 #[derive(Default)]
 pub(super) struct Migrating {
-    /// Whether it has ever been a migration's: all that is done is to look at this, else.
+    /// Whether the map has ever been part of a migration. If not, a look at this is all that requests do.
     ever: AtomicBool,
     now: Mutex<Option<Arc<MapMigration>>>,
-    /// Of the map that takes over: what is found of a window, by the view since which it's agreed.
+    /// For the target: which chunks of a window hold anything, by the window's view.
     looked: Mutex<Option<(View, Option<Held>)>>,
 }
 
-/// The chunks of a window of which the map that is left may have anything. Of the others there's nothing to be taken over.
+/// The chunks of a window of which the source may have anything. Of the others there's nothing to be taken over.
 pub(crate) type Held = Arc<BTreeSet<u64>>;
 
-/// Some bytes of a volume that lie side by side in one column of each of the two maps.
+/// Some bytes of a volume that lie side by side in one column of each map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub own: Blocks,
@@ -60,18 +60,19 @@ impl MapMigration {
         MapMigration { agreed, map, own, other, busy: OnceLock::new() }
     }
 
-    /// Whether this map takes over.
+    /// Whether this map is the target.
     pub fn takes(&self) -> bool {
         self.map == self.agreed.target
     }
 
-    /// Whether other volumes have this map, and stay there.
+    /// Whether other volumes have this map, and stay in it.
     pub fn others_stay(&self) -> bool {
         self.agreed.leaves.is_some() && self.takes() == self.agreed.reversed
     }
 
-    /// The lines that the source hands over, older ones first. Of a volume that leaves others these are all that it sees; of one that
-    /// comes back, those that only it sees: the others it has in common with them.
+    /// The lines that the source hands over, older lines first. For a volume that leaves others, all lines that it
+    /// sees. For a volume that comes back, the lines that only it sees: it has the others in common with the other
+    /// volumes.
     pub fn handed<'a>(&self, epochs: &'a Epochs) -> Vec<&'a Lineage> {
         match self.agreed.leaves {
             None => epochs.history.lines().iter().collect(),
@@ -80,7 +81,7 @@ impl MapMigration {
         }
     }
 
-    /// Those of them that the source releases, the newest epochs of them: what others see stays.
+    /// The lines that the source releases, by their newest epochs. Lines that others see stay.
     pub fn released(&self, epochs: &Epochs) -> BTreeSet<Epoch> {
         let lines = match self.agreed.leaves {
             None => self.handed(epochs),
@@ -89,7 +90,7 @@ impl MapMigration {
         lines.into_iter().map(Lineage::newest).collect()
     }
 
-    /// What each of those sees who go.
+    /// What each reader of the migrating volumes sees.
     pub fn readers<'a>(&self, epochs: &'a Epochs) -> Vec<&'a Lineage> {
         match self.agreed.leaves {
             None => epochs.history.readers().iter().collect(),
@@ -97,13 +98,13 @@ impl MapMigration {
         }
     }
 
-    /// Whether the same chunks go the same way, and have gone no other one in between.
+    /// Whether the same chunks go the same way, and have gone no other way in between.
     pub fn is_same_window(&self, other: &MapMigration) -> bool {
         let window = |migration: &MapMigration| (migration.agreed.target, migration.agreed.since);
         window(self) == window(other)
     }
 
-    /// The phases of these blocks of a column, as far as they differ, each with how many have it.
+    /// The phases of these blocks of a column: runs of blocks with one phase each.
     pub fn phases(&self, column: usize, blocks: Blocks) -> impl Iterator<Item = (Blocks, Phase)> + '_ {
         let mut at = blocks.first;
         std::iter::from_fn(move || {
@@ -118,17 +119,17 @@ impl MapMigration {
         })
     }
 
-    /// Whether this map serves all of these blocks, those that it's to take over too.
+    /// Whether this map serves all of these blocks, including blocks that it has yet to take over.
     pub fn serves(&self, column: usize, blocks: Blocks) -> bool {
         self.phases(column, blocks).all(|(_, phase)| (phase == Phase::Old) != self.takes())
     }
 
-    /// Whether all of these blocks are.
+    /// Whether all of these blocks are fenced.
     pub fn are_fenced(&self, column: usize, blocks: Blocks) -> bool {
         self.phases(column, blocks).all(|(_, phase)| phase == Phase::Fenced)
     }
 
-    /// Those of these blocks that are fenced, with where they are in the other map.
+    /// The fenced blocks among these, with their places in the other map.
     pub fn fenced(&self, column: usize, blocks: Blocks) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for (part, phase) in self.phases(column, blocks) {
@@ -157,13 +158,13 @@ impl MapMigration {
         runs
     }
 
-    /// How many columns have something of this window: what they take over in a second is shared out among them.
+    /// How many columns have something of this window: the migration's rate is shared out among them.
     pub fn busy_columns(&self) -> u64 {
         let has_any = |&column: &usize| self.window(column).next().is_some();
         *self.busy.get_or_init(|| (0..self.own.geometry.columns()).filter(has_any).count() as u64)
     }
 
-    /// The blocks of a column that are in the chunks that are fenced, chunk by chunk.
+    /// The blocks of a column that are in the fenced chunks, chunk by chunk.
     pub fn window(&self, column: usize) -> impl Iterator<Item = (u64, Blocks)> + '_ {
         self.agreed.fenced().filter_map(move |bytes| {
             let chunk = bytes.start / CHUNK;
@@ -172,14 +173,14 @@ impl MapMigration {
         })
     }
 
-    /// The chunk that a block of a column is in.
+    /// The chunk of a column's block.
     pub fn chunk_of(&self, column: usize, block: u64) -> u64 {
         self.own.offset_of(column, block * BLOCK) / CHUNK
     }
 }
 
 impl<W: World> Map<W> {
-    /// What is agreed about where its data goes; `None` if it stays.
+    /// The agreed migration of the map's data; `None` if the data stays.
     pub fn migration(&self) -> Option<Arc<MapMigration>> {
         match self.shared.migrating.ever.load(Ordering::Acquire) {
             true => self.shared.migrating.now.lock().expect("nothing panics while it holds it").clone(),
@@ -187,12 +188,12 @@ impl<W: World> Map<W> {
         }
     }
 
-    /// Whether it has ever been one that volumes go to, or come from.
+    /// Whether the map has ever been a migration's source or target.
     pub fn has_migrated(&self) -> bool {
         self.shared.migrating.ever.load(Ordering::Acquire)
     }
 
-    /// An error of a group names places in its column: where they are in the volume.
+    /// An error of a group, which names a place in its column, with the place in the volume instead.
     pub fn in_volume(&self, column: usize, error: IoError) -> IoError {
         match error {
             IoError::Damaged { offset, length } => {
@@ -202,7 +203,7 @@ impl<W: World> Map<W> {
         }
     }
 
-    /// As agreed from now on. Whether that is new.
+    /// Goes on with the agreed migration. Returns whether it's new.
     pub fn set_migration(&self, agreed: Option<&Arc<Migration>>) -> bool {
         let before = self.migration();
         if before.as_ref().map(|migration| &*migration.agreed) == agreed.map(|agreed| &**agreed) {
@@ -216,7 +217,7 @@ impl<W: World> Map<W> {
         true
     }
 
-    /// What was found of a window. Has it found, if nobody does that already.
+    /// The chunks of a window that hold anything, if that is known. Starts finding out, if no task does that already.
     pub fn held(&self, migration: &Arc<MapMigration>) -> Option<Held> {
         let since = migration.agreed.since;
         {
@@ -233,7 +234,7 @@ impl<W: World> Map<W> {
         None
     }
 
-    /// Asks each column of the map that is left, until all have answered.
+    /// Asks each column of the source, until all have answered.
     async fn look_what_is_held(&self, migration: &Arc<MapMigration>) {
         let Some(engine) = self.engine() else { return };
         let Some(source) = engine.map(migration.agreed.source) else { return };
@@ -260,7 +261,7 @@ impl<W: World> Map<W> {
         self.note_found(migration.agreed.since, None);
     }
 
-    /// What hasn't been found is looked for again when somebody asks.
+    /// Notes what was found. If nothing was, the next caller of [`Map::held`] starts again.
     fn note_found(&self, since: View, found: Option<Held>) {
         let mut looked = self.shared.migrating.looked.lock().expect("nothing panics while it holds it");
         if looked.as_ref().is_some_and(|(of, _)| *of == since) {
@@ -268,7 +269,8 @@ impl<W: World> Map<W> {
         }
     }
 
-    /// Everything has gone: nobody is served any more, and all that is left is given back when it isn't known any more.
+    /// Everything has migrated: nobody is served from here any more, and the map's space is given back when the map
+    /// isn't known any more.
     pub fn leave(&self) {
         self.shared.migrating.ever.store(true, Ordering::Release);
         self.cut_off();
@@ -280,7 +282,7 @@ impl<W: World> Map<W> {
     }
 }
 
-/// The maps that a volume has had, as far as is known here: the last one is its own.
+/// The maps that a volume has had, as far as is known here: the last one is the volume's map.
 pub(super) struct Maps<W: World> {
     map: Map<W>,
     next: OnceLock<Box<Maps<W>>>,
@@ -299,18 +301,19 @@ impl<W: World> Maps<W> {
         &at.map
     }
 
-    /// One at a time.
+    /// Adds a map. Callers take turns.
     fn add(&self, map: Map<W>) {
         let mut at = self;
         while let Some(next) = at.next.get() {
             at = next;
         }
-        let _ = at.next.set(Box::new(Maps::of(map))); // it's the last one
+        let _ = at.next.set(Box::new(Maps::of(map))); // `at` is the last one
     }
 }
 
 impl<W: World> Volume<W> {
-    /// As agreed it has this map from now on. Others may still have the one before, and this server may have missed that it was left.
+    /// From now on, as agreed, the volume has this map. Others may still have the earlier map, and this server may have
+    /// missed that it was left.
     pub(crate) fn go_to(&self, map: Map<W>) {
         let before = self.map().clone();
         self.shared.maps.add(map);
@@ -318,17 +321,17 @@ impl<W: World> Volume<W> {
         before.seats().iter().for_each(Seat::ring);
     }
 
-    /// How it goes from one map to another, if it does.
+    /// The volume's migration, if there is one.
     pub(crate) fn migration(&self) -> Option<Arc<MapMigration>> {
         self.migration_in(self.map())
     }
 
-    /// The same, as one of its maps knows it. Others that have the map may go from it alone.
+    /// The same, as one of the volume's maps knows it. Others that have the map may leave it alone.
     fn migration_in(&self, map: &Map<W>) -> Option<Arc<MapMigration>> {
         map.migration().filter(|migration| migration.agreed.takes(self.id()))
     }
 
-    /// Its map, and the one that it goes to, or comes from.
+    /// The volume's map, and the other map of its migration.
     pub(crate) fn maps(&self) -> Vec<Map<W>> {
         let map = self.map();
         let other = self.migration().and_then(|migration| {
@@ -339,17 +342,17 @@ impl<W: World> Volume<W> {
         std::iter::once(map.clone()).chain(other).collect()
     }
 
-    /// Whether one of its maps is among these.
+    /// Whether one of the volume's maps is among these.
     pub fn has_any_map_of(&self, are_among: impl Fn(MapId) -> bool) -> bool {
         self.maps().iter().any(|map| are_among(map.id()))
     }
 
-    /// Whether it has any of its bytes there.
+    /// Whether the volume has any of its bytes in that map.
     pub(crate) fn has(&self, map: MapId) -> bool {
         self.map().id() == map || self.migration().is_some_and(|migration| migration.agreed.is_about(map))
     }
 
-    /// Whether a column of that map is asked for these bytes of it.
+    /// Whether a column of that map is asked for these bytes of the column.
     pub(crate) fn is_served_by(&self, map: &Map<W>, column: usize, bytes: &Range<u64>) -> bool {
         if !self.has(map.id()) {
             return false;
@@ -360,7 +363,7 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// The map that is to be asked for a byte.
+    /// The map that has to be asked for a byte.
     pub(crate) fn map_at(&self, offset: u64) -> Map<W> {
         let map = self.map();
         let Some(migration) = self.migration() else { return map.clone() };
@@ -370,7 +373,7 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// Bytes of the volume, cut so that each part is to be asked for at one of its maps.
+    /// Bytes of the volume, cut into parts that each have to be asked for in one of its maps.
     pub(crate) fn routed(&self, bytes: Range<u64>) -> Vec<(Map<W>, Range<u64>)> {
         let Some(migration) = self.migration() else { return vec![(self.map().clone(), bytes)] };
         let maps = self.maps();

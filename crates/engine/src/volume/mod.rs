@@ -1,4 +1,4 @@
-//! A volume: its record. What it shares with its clones is its map.
+//! A volume: its record. A volume and its clones share their map.
 
 mod access;
 mod epochs;
@@ -51,22 +51,22 @@ struct Shared<W: World> {
 /// Why a volume can't be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenVolumeError {
-    /// The map is none: each copy of an extent needs a drive of its own, and there must be one at least.
+    /// The map can't be: each copy of an extent needs a drive of its own, and there must be one at least.
     #[error("volume '{name}' has {drives} drives for {copies} copies")]
     Map {
         /// Which volume.
         name: String,
-        /// How many the map names.
+        /// How many drives the map names.
         drives: usize,
-        /// How many the layout wants.
+        /// How many copies the layout wants.
         copies: u8,
     },
 }
 
-/// What is left to do after drives were away or a crash.
+/// The work that is left after a crash, or after drives were away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Regions whose copies are still to be compared.
+    /// Regions whose copies have yet to be compared.
     pub unresolved_regions: u64,
     /// Regions in which some copy missed writes.
     pub stale_regions: u64,
@@ -77,32 +77,34 @@ pub struct Recovery {
 }
 
 impl<W: World> Volume<W> {
-    /// One that has this map.
+    /// A volume with this map.
     pub(crate) fn of(spec: VolumeSpec, map: Map<W>) -> Self {
         let (id, maps) = (spec.id, Maps::of(map));
         let shared = Shared { id, maps, spec: Mutex::new(spec), is_cut_off: AtomicBool::new(false) };
         Volume { shared: Arc::new(shared), as_of: None }
     }
 
-    /// The same volume as long as its record has this revision: nothing begins by this handle before that is known here, nor once a later
-    /// one is, also what has to be asked for again. Then it's an error, [`IoError::Fenced`] of what wasn't begun; what was may be done, and
-    /// comes before all that is begun by the later one.
+    /// The same volume as long as its record has this revision: nothing begins by this handle before the revision is
+    /// known here, nor once a later revision is. That includes requests that have to be made again. A request that
+    /// comes too late is an error: [`IoError::Fenced`] if it wasn't begun. A request that was begun may be done, and
+    /// comes before all requests by the later revision.
     #[must_use]
     pub fn as_of(&self, revision: u64) -> Self {
         Volume { shared: self.shared.clone(), as_of: Some(revision) }
     }
 
-    /// Whether its record has no later revision, as far as is known here, than the one that this handle is of, if it's of one.
+    /// Whether the record has no later revision than this handle's, as far as is known here. A handle without a
+    /// revision is always current.
     pub fn is_current(&self) -> bool {
         self.as_of.is_none_or(|revision| self.revision() <= revision)
     }
 
-    /// By which revision a primary on another server is asked.
+    /// The revision by which a primary on another server is asked.
     pub(crate) fn asked_as_of(&self) -> u64 {
         self.as_of.unwrap_or_else(|| self.revision())
     }
 
-    /// Waits until the revision is known here that this handle is of. An error if a later one is.
+    /// Waits until this handle's revision is known here. An error if a later revision is.
     pub(crate) async fn may_begin(&self) -> Result<(), IoError> {
         let Some(revision) = self.as_of else { return Ok(()) };
         while self.revision() < revision && !self.is_cut_off() {
@@ -111,7 +113,8 @@ impl<W: World> Volume<W> {
         if self.is_current() { Ok(()) } else { Err(IoError::Fenced) }
     }
 
-    /// By this server, which is the primary. What is of a revision isn't put in line again by the primary, but here, if it's still of that.
+    /// Carries an operation out here, where this server is the primary. By a handle with a revision, the operation is
+    /// queued again here, not by the primary, and only if the revision is still current.
     pub(crate) async fn at_group<O: Operation<W>>(
         &self,
         group: &Group<W>,
@@ -133,12 +136,12 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// While it goes from one map to another, that of the two by which it's known.
+    /// The volume's map. Of a migration's two maps, the one by which the volume is known.
     pub(crate) fn map(&self) -> &Map<W> {
         self.shared.maps.last()
     }
 
-    /// Those of which this server is the primary.
+    /// The groups of the columns that this server leads.
     pub(crate) fn groups(&self) -> Vec<Group<W>> {
         self.maps().iter().flat_map(Map::groups).collect()
     }
@@ -162,12 +165,12 @@ impl<W: World> Volume<W> {
         self.shared.spec.lock().expect("nothing panics while it holds the volume's record")
     }
 
-    /// Which volume, for good.
+    /// Identifies the volume for good.
     pub fn id(&self) -> VolumeId {
         self.shared.id
     }
 
-    /// As it is now, with the name and size of the last change.
+    /// The record as it is now, with the name and size of the last change.
     pub fn spec(&self) -> VolumeSpec {
         self.lock().clone()
     }
@@ -177,7 +180,7 @@ impl<W: World> Volume<W> {
         self.lock().size
     }
 
-    /// The first byte past the end of a column of one of its maps.
+    /// The first byte past the volume's end in a column of one of its maps.
     pub(crate) fn end_in(&self, map: &Map<W>, column: usize) -> u64 {
         map.striping().before(column, self.size())
     }
@@ -187,12 +190,12 @@ impl<W: World> Volume<W> {
         self.lock().revision
     }
 
-    /// Takes this size from now on, where nobody else serves it.
+    /// Takes this size from now on, where no other server serves the volume.
     pub fn resize(&self, size: u64) {
         self.lock().size = size;
     }
 
-    /// Takes what the metadata says from now on, if that is newer than what is known here.
+    /// Takes the metadata's record from now on, if it's newer than the one that is known here.
     pub fn changed(&self, name: &str, size: u64, revision: u64) {
         {
             let mut spec = self.lock();
@@ -202,28 +205,28 @@ impl<W: World> Volume<W> {
             (spec.size, spec.revision) = (size, revision);
             name.clone_into(&mut spec.name);
         }
-        // Others may have been told that they know too little.
+        // Servers that ask by a newer record may have been told to wait.
         self.maps().iter().flat_map(Map::seats).for_each(Seat::ring);
     }
 
-    /// The drives of this server that are here and in its maps.
+    /// This server's drives that are here and in the volume's maps.
     pub(crate) fn drives_here(&self) -> Vec<Drive<W>> {
         let all: BTreeMap<DriveId, Drive<W>> =
             self.maps().iter().flat_map(Map::drives_here).map(|drive| (drive.id(), drive)).collect();
         all.into_values().collect()
     }
 
-    /// Whether columns of its maps are on that drive, as far as is known here.
+    /// Whether columns of the volume's maps are on that drive, as far as is known here.
     pub fn is_on(&self, drive: DriveId) -> bool {
         self.maps().iter().any(|map| map.places().drives().contains(&drive))
     }
 
-    /// Bytes on the drives that are here, copies counted; all that its snapshots and clones have is among them.
+    /// Bytes on the drives that are here, copies counted; including all bytes of the volume's snapshots and clones.
     pub fn allocated(&self) -> u64 {
         self.maps().iter().map(Map::allocated).sum()
     }
 
-    /// Of the columns that this server leads, summed up. Of a volume and its clones it's the same.
+    /// The recovery of the columns that this server leads, summed up. A volume and its clones have the same.
     pub fn recovery(&self) -> Recovery {
         self.maps().iter().map(Map::recovery).fold(Recovery::default(), |all, one| Recovery {
             unresolved_regions: all.unresolved_regions + one.unresolved_regions,
@@ -233,13 +236,13 @@ impl<W: World> Volume<W> {
         })
     }
 
-    /// Blocks that were damaged on one copy and written again from another, since this server opened the volume or a clone of
-    /// it, by it.
+    /// Blocks that were damaged on one copy and written again from another by this server, since it opened the volume
+    /// or a clone of it.
     pub fn repaired(&self) -> u64 {
         self.maps().iter().map(Map::repaired).sum()
     }
 
-    /// Where the copies of a block are: the drive, and the block of what it holds of the map that has it now.
+    /// The copies of a block: the drives, and the block's number among those of the map that has it now.
     pub fn copies_at(&self, offset: u64) -> Vec<(DriveId, u64)> {
         let map = self.map_at(offset);
         let (number, within) = map.striping().locate(offset);
@@ -247,7 +250,7 @@ impl<W: World> Volume<W> {
         map.placed(number).drives().map(|drive| (drive, column.place(within / BLOCK))).collect()
     }
 
-    /// Has nobody served from now on: it was removed.
+    /// Serves nobody from now on: the volume was removed.
     pub fn cut_off(&self) {
         self.shared.is_cut_off.store(true, Ordering::Relaxed);
         self.maps().iter().for_each(|map| map.cut_off_volume(self.id()));

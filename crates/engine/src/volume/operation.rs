@@ -1,4 +1,5 @@
-//! What is asked of a column's primary: done here, or sent as a message to the server that is it, whose answer is understood.
+//! Operations of a column's primary: done here, or sent as a message to the server that is the primary, and answered by
+//! it.
 
 use crate::column::Group;
 use crate::column::bytes::length;
@@ -13,36 +14,38 @@ use tepal_wire::message::{self, Answer, Tag, VolumeAnswer, VolumeOperation};
 /// Runs in one answer of another server.
 const MOST_RUNS: u32 = 4 << 10;
 
-/// Offsets and lengths are bytes of the column.
+/// A request for a column's primary. Offsets and lengths are bytes of the column.
 pub(crate) trait Operation<W: World> {
-    /// What it's answered with.
+    /// The answer.
     type Outcome;
-    /// Whether it's to be told from others when it comes again: it mustn't be carried out twice.
+    /// Whether a retry has to be told from a new operation: the operation must not be carried out twice.
     const IS_NUMBERED: bool;
-    /// Whether some of it may be done when it's refused.
+    /// Whether a part of the operation may be done when it's refused.
     const COMES_IN_STEPS: bool = false;
 
-    /// By this server, of this volume. The tag is given where others may be primaries too.
+    /// Carries the operation out by this server, for this volume. The tag is given where other servers may be primaries
+    /// too.
     async fn at(&self, group: &Group<W>, volume: VolumeId, tag: Option<Tag>) -> Result<Self::Outcome, IoError>;
 
-    /// By another one.
+    /// The message by which another server carries the operation out.
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload);
 
     /// `None` if the answer makes no sense.
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome>;
 
-    /// The first byte of the column that it doesn't touch; `None` if the volume's size doesn't matter: snapshots have their own.
+    /// The first byte of the column that the operation doesn't touch; `None` if the volume's size doesn't matter:
+    /// snapshots have their own.
     fn end(&self) -> Option<u64>;
 
-    /// What it touches of the column; `None` if that is to be found out there.
+    /// The bytes of the column that the operation touches; `None` if only the primary can tell.
     fn bytes(&self) -> Option<Range<u64>>;
 }
 
-/// Bytes.
+/// Reads bytes.
 pub(crate) struct Read {
     pub offset: u64,
     pub length: u64,
-    /// Of which snapshot; `None` for what the volume has now.
+    /// The snapshot to read; `None` for the volume as it is now.
     pub at: Option<Epoch>,
 }
 
@@ -73,7 +76,7 @@ impl<W: World> Operation<W> for Read {
     }
 }
 
-/// Bytes to be kept. With `fua`, they are stable when it's done, whatever the layout's durability.
+/// Writes bytes. With `fua`, they are stable when the operation is done, whatever the layout's durability.
 pub(crate) struct Write {
     pub offset: u64,
     pub data: Gather,
@@ -106,7 +109,7 @@ impl<W: World> Operation<W> for Write {
     }
 }
 
-/// Zeros, stable when it's done; `allocate` keeps their space.
+/// Writes zeros, stable when the operation is done; `allocate` keeps their space.
 pub(crate) struct Zero {
     pub range: Range<u64>,
     pub allocate: bool,
@@ -140,7 +143,7 @@ impl<W: World> Operation<W> for Zero {
     }
 }
 
-/// Nothing lies past the volume's end any more, which is there in this column.
+/// Takes out everything past the volume's end, which is at this byte of the column.
 pub(crate) struct Clear {
     pub from: u64,
 }
@@ -170,13 +173,13 @@ impl<W: World> Operation<W> for Clear {
     }
 }
 
-/// Runs of bytes that hold something, and that don't.
+/// Finds runs of bytes that hold something, or don't.
 pub(crate) struct Status {
     pub offset: u64,
     pub length: u64,
-    /// As for a read.
+    /// As [`Read::at`].
     pub at: Option<Epoch>,
-    /// Those instead that may differ from what this older snapshot has.
+    /// If given, the runs are of bytes that may differ from this older snapshot's, or don't.
     pub since: Option<Epoch>,
 }
 
@@ -219,7 +222,7 @@ impl<W: World> Operation<W> for Status {
     }
 }
 
-/// A copy of a block that was found damaged is right again, if another one is.
+/// Repairs a copy of a block that was found damaged, if another copy can be read.
 pub(crate) struct Repair {
     /// The block's first byte.
     pub offset: u64,
@@ -243,7 +246,7 @@ impl<W: World> Operation<W> for Repair {
         Some(outcome)
     }
 
-    /// What lies past the volume's end may be a longer snapshot's, or another volume's that has the same map.
+    /// A block past the volume's end may be a longer snapshot's, or that of another volume with the same map.
     fn end(&self) -> Option<u64> {
         None
     }

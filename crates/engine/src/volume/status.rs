@@ -1,4 +1,4 @@
-//! What of a volume drives hold, and what may differ from an older snapshot: found out without reading any of it.
+//! What drives hold of a volume, and what may differ from an older snapshot: found without reading any data.
 
 use super::operation::Status;
 use super::{Map, Snapshot, Volume};
@@ -14,38 +14,39 @@ use tepal_model::{Epoch, IoError, MapId};
 pub struct Run {
     /// Bytes, at least one.
     pub length: u64,
-    /// Whether drives hold it; else it reads as zeros.
+    /// Whether drives hold the bytes. If not, they read as zeros.
     pub mapped: bool,
 }
 
-/// What is asked about when runs are.
+/// The bytes of a question for runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Within {
     /// The first byte.
     pub offset: u64,
-    /// Bytes that the runs may be long together.
+    /// The greatest length of all runs together, in bytes.
     pub length: u64,
-    /// As many runs as there may be.
+    /// The greatest number of runs.
     pub limit: usize,
 }
 
-/// Extents that are passed, and questions that are asked, for one answer at most.
+/// The most extents to pass, and questions to ask, for one answer.
 const LOOK: usize = 256 << 10;
-/// Extents that the columns are asked about at once, at most: it's one at first, for few runs may be all that is wanted.
+/// The most extents that columns are asked about at once. A request begins with one extent, for few runs may be all
+/// that is wanted.
 const MOST_AHEAD: u64 = 64 << 10;
-/// By this factor it grows with each further question.
+/// The number of extents grows by this factor with each further question.
 const MORE: u64 = 8;
 
-/// What columns have said of bytes that are not passed yet.
+/// The columns' answers about bytes that are not passed yet.
 #[derive(Default)]
 struct Ahead {
     map: Option<MapId>,
-    /// Of each column from which byte on, and the runs.
+    /// For each column, the first byte of its answer, and the runs.
     columns: BTreeMap<usize, (u64, VecDeque<(u64, bool)>)>,
 }
 
 impl Ahead {
-    /// The run of a column that begins at this byte, but for what is past so many.
+    /// The run of a column that begins at this byte, cut to at most `most` bytes.
     fn take(&mut self, map: MapId, column: usize, first: u64, most: u64) -> Option<(u64, bool)> {
         let (at, runs) = self.columns.get_mut(&column).filter(|_| self.map == Some(map))?;
         let (length, mapped) = runs.front_mut().filter(|_| *at == first)?;
@@ -59,21 +60,21 @@ impl Ahead {
 }
 
 impl<W: World> Volume<W> {
-    /// What is mapped, from the first byte on, as runs that differ from their neighbours: at least one.
+    /// The mapped and unmapped runs, from the first byte on. Each differs from its neighbours; there's at least one.
     pub async fn block_status(&self, within: Within) -> Result<Vec<Run>, IoError> {
         self.check_range(within.offset, within.length)?;
         self.status_of(within, None, None).await
     }
 
-    /// What may differ from what a snapshot of it has there, as runs like those of [`block_status`](Self::block_status): `mapped` is
-    /// what may, all else is the same. Nothing is read for this but what drives know of where they keep things. `Unavailable` once the
-    /// snapshot has been removed.
+    /// The bytes that may differ from a snapshot of this volume, as runs like those of
+    /// [`block_status`](Self::block_status): `mapped` bytes may differ, all others are the same. No data is read for
+    /// this, only the drives' knowledge of what is where. `Unavailable` once the snapshot has been removed.
     pub async fn changed_since(&self, snapshot: &Snapshot<W>, within: Within) -> Result<Vec<Run>, IoError> {
         self.check_range(within.offset, within.length)?;
         self.status_of(within, None, Some(snapshot.epoch())).await
     }
 
-    /// Of a snapshot, or of what the volume has now; or how that may differ from an older one.
+    /// The runs of a snapshot, or of the volume as it is now; or how these may differ from an older snapshot.
     pub(super) async fn status_of(
         &self,
         Within { offset, length, limit }: Within,
@@ -89,7 +90,7 @@ impl<W: World> Volume<W> {
             let past = map.striping().end_of_extent(at).min(end);
             let (column, first) = map.striping().locate(at);
             let Some((length, mapped)) = ahead.take(map.id(), column, first, past - at) else {
-                // Of a volume on its way, the next extent may be elsewhere.
+                // The next extent of a migrating volume may be in the other map.
                 let far =
                     if self.migration().is_some() { past } else { map.striping().end_of_extents(at, reach).min(end) };
                 match self.look_ahead(&map, at..far, (snapshot, since)).await {

@@ -1,4 +1,4 @@
-//! A drive that has returned notes what it missed, and its fragments are brought up to date, region by region.
+//! A returned drive notes what it missed, and its fragments catch up, region by region.
 
 use super::{Stuck, failed};
 use crate::column::flush::flush_all;
@@ -12,14 +12,15 @@ use tepal_drive::world::World;
 use tepal_drive::{Change, Mark, MarkKind};
 use tepal_model::{DriveId, IoError};
 
-/// Marks that go into a log as one.
+/// Marks that go into a log together.
 const MARKS_AT_ONCE: usize = 1024;
 
 impl<W: World> Group<W> {
-    /// Has a drive that returned note what it misses, and what others miss. From then on its word is enough.
+    /// Makes a returned drive note the regions that it misses, and the regions that others miss. From then on its word
+    /// is enough.
     pub async fn note(&self, at: usize) -> Result<(), Stuck> {
         let mut changes = self.lock().changes;
-        // Which member's misses are next, and from which region on.
+        // The member whose misses are noted next, and the first region to note.
         let mut next = (0, 0);
         loop {
             let (drive, unsaid, recording) = {
@@ -27,7 +28,7 @@ impl<W: World> Group<W> {
                 let drive = state.members.list[at].drive().cloned().filter(|_| state.serves().is_ok());
                 let Some(drive) = drive else { return Ok(()) };
                 if state.changes != changes {
-                    (changes, next) = (state.changes, (0, 0)); // there may be more to say
+                    (changes, next) = (state.changes, (0, 0)); // there may be more to note
                 }
                 let unsaid = self.unsaid(&state, at, next);
                 let Some(&(of, last)) = unsaid.last() else {
@@ -50,9 +51,9 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Some of what members miss and a drive's log doesn't say; from a member's region on.
+    /// Some missed regions that a drive's log doesn't say, from a member's region on.
     fn unsaid(&self, state: &State<W>, at: usize, (from, first): (usize, u64)) -> Vec<(usize, u64)> {
-        // Nothing is noted of what one misses that joins.
+        // A joining member's misses aren't noted.
         let members = state.members.list.iter().enumerate().skip(from).filter(|(_, member)| !member.joins);
         let unsaid = members.flat_map(|(of, member)| {
             let first = if of == from { first } else { 0 };
@@ -63,17 +64,17 @@ impl<W: World> Group<W> {
 
     /// Brings one drive's copy of a region up to date, then takes its stale marks back.
     pub async fn catch_up(&self, at: usize, region: u64) -> Result<(), Stuck> {
-        // The drive itself isn't kept meanwhile: if it's pulled, it must be free to be opened again.
+        // The drive's handle isn't kept meanwhile: a drive that is pulled must be free to be opened again.
         let (opening, left_out) = {
             let member = &self.lock().members.list[at];
             (member.opening, member.left_out)
         };
         self.shared.kept.make_whole(self, region, Why::Missed(at)).await?;
-        // What it has learned from isn't lost with a cache once it's clean.
+        // The copied data must not be lost with a cache on another drive once this copy is clean.
         let lost = flush_all(self.drives_but(at)).await;
         if !lost.is_empty() {
             self.lose(lost).await;
-            return Ok(()); // it's tried again
+            return Ok(()); // the job is tried again
         }
         let is_same = |member: &Member<W>| member.opening == opening && member.left_out == left_out;
         let here = |member: &Member<W>| member.drive().filter(|_| is_same(member)).cloned();
@@ -82,14 +83,15 @@ impl<W: World> Group<W> {
             state.serves().map_err(Stuck::Failed)?;
             let member = &state.members.list[at];
             if here(member).is_none() {
-                return Ok(()); // it left meanwhile, or had no room for something, and may miss more now
+                return Ok(()); // the drive left meanwhile, or had no room for some data, and may miss more now
             }
             let mark = Mark { map: self.shared.column.map, region, kind: MarkKind::Stale(member.id) };
             (self.take_back(&mut state, at, mark), mark)
         };
-        // The word of others first, and for good: who leaves with it, and missed this, would say so when nobody else has the data.
+        // The other drives' marks go first, and durably: a drive that leaves without noting this would still call the
+        // copy stale when no other copy has the data.
         if let Some(failed) = others.await {
-            return self.give_up(failed).await.map_err(Stuck::Failed); // it's tried again
+            return self.give_up(failed).await.map_err(Stuck::Failed); // the job is tried again
         }
         let own = {
             let state = self.lock();
@@ -99,7 +101,8 @@ impl<W: World> Group<W> {
             let said = member.missed.is_said(region, at).then_some(drive);
             said.map(|drive| (drive.clone(), drive.record(vec![Change::Unmarked(mark)], true)))
         };
-        // Then its own, before it counts as clean: alone it would be believed.
+        // Then the drive's own mark goes, before its copy counts as clean: a drive that is alone is believed about
+        // itself.
         if let Some((drive, unmarking)) = own
             && let Err(error) = unmarking.await
         {
@@ -125,7 +128,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Takes back what the other drives that are here say of one.
+    /// Takes back the stale mark of one member's region on the other drives that are here.
     fn take_back(&self, state: &mut State<W>, of: usize, mark: Mark) -> impl Future<Output = Option<Failed>> + use<W> {
         let mut recordings = Vec::new();
         for by in (0..state.members.list.len()).filter(|&by| by != of) {
@@ -138,14 +141,14 @@ impl<W: World> Group<W> {
         async move { join_all(recordings).await.into_iter().find_map(Result::err) }
     }
 
-    /// The drives that are here, but one.
+    /// The drives that are here, except one.
     fn drives_but(&self, at: usize) -> Vec<Holder<W>> {
         let state = self.lock();
         let others = state.members.list.iter().enumerate().filter(|&(other, _)| other != at);
         others.filter_map(|(_, member)| member.drive().cloned()).collect()
     }
 
-    /// The drive that a job was about is lost, or can't do it.
+    /// Ends a job that failed: a lost drive leaves.
     async fn give_up(&self, failed: Failed) -> Result<(), IoError> {
         match failed {
             Failed::Io(error) => return Err(error),
@@ -155,8 +158,9 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Marks regions stale for a drive that isn't here, on every other drive. Not where it has the last clean copy: nobody
-    /// goes on without it. They are in line when this returns, and committed when the future is done.
+    /// Marks regions stale for an absent drive, on every other drive. Regions of which the absent drive has the last
+    /// clean copy are left out: no write goes on without that copy. The marks are in the drives' queues when this
+    /// returns, and committed when the future is done.
     pub fn mark_stale(&self, state: &mut State<W>, at: usize, regions: Vec<u64>) -> impl Future<Output = ()> + use<W> {
         let regions = if state.served.removed { Vec::new() } else { regions }; // nobody would take the marks back
         let has_others = |region: &u64| matches!(state.members.clean(*region), RegionState::Clean(_));

@@ -1,4 +1,4 @@
-//! What runs in the background of a group: settling busy marks, resolving what a crash left, catching up.
+//! Background work of a group: settling busy marks, resolving unsure regions after a crash, catching up.
 
 use super::Stuck;
 use crate::column::flush::flush_all;
@@ -16,9 +16,9 @@ use tepal_model::{DriveId, IoError};
 
 /// How long a region stays marked busy after its last write, at least.
 const SETTLE: Duration = Duration::from_secs(2);
-/// With more busy regions than this, those without a write under way don't stay at all.
+/// With more busy regions than this, a region without a write under way is settled at once.
 const MOST_BUSY: usize = 16 << 10;
-/// Regions that are copied at once, whoever waits for that: a second or so.
+/// With so few regions left, copies catch up without resting for clients: for a second or so.
 const LITTLE: u64 = 64;
 /// How long to wait after recovery met an obstacle, such as a full drive.
 const RETRY: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ enum Job {
 }
 
 impl<W: World> Group<W> {
-    /// Starts taking busy marks back, if nobody does that already. Ends when there are none.
+    /// Starts settling busy marks, if no task does that already. The task ends when only unsure regions are busy.
     pub fn start_settling(&self) {
         let mut state = self.lock();
         if !state.jobs.settling && !state.busy.is_empty() {
@@ -80,7 +80,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Under the lock the marks are put in line to go; a write that comes after brings them again.
+    /// Queues the removal of the marks under the lock: a later write brings the marks again.
     async fn unmark_busy(&self, quiet: &BTreeMap<u64, u64>) {
         let mut done = Vec::new();
         {
@@ -109,10 +109,10 @@ impl<W: World> Group<W> {
         join_all(done).await; // a mark too many only costs a comparison
     }
 
-    /// Starts what brings copies up to date, if there's anything to do and nobody does it already.
+    /// Starts bringing copies up to date, if there's anything to do and no task does it already.
     pub fn start_recovery(&self) {
         let mut state = self.lock();
-        // What drives that are up know decides: they are heard first.
+        // Drives that are up are heard first: their knowledge decides.
         if !state.jobs.recovering && !state.members.has_unheard() {
             state.jobs.recovering = true;
             let group = self.clone();
@@ -121,7 +121,7 @@ impl<W: World> Group<W> {
     }
 
     async fn recover_all(self) {
-        // What met an obstacle is tried again only after everything else.
+        // Jobs that met an obstacle are tried again only after all other jobs.
         let mut postponed: BTreeSet<Job> = BTreeSet::new();
         let mut pace = Pace::of(self.served(), 1);
         loop {
@@ -179,7 +179,7 @@ impl<W: World> Group<W> {
         self.settle_members();
     }
 
-    /// What keeps a drive from being brought up to date.
+    /// Notes an obstacle that keeps a drive from being brought up to date.
     fn met(&self, error: IoError, job: Option<Job>) {
         let joins = self.lock().members.list.iter().position(|member| member.joins);
         match (job, joins) {
@@ -190,11 +190,11 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether there's little left to do until as many copies as there are to be have everything. They do all the while that one
-    /// is brought from one drive to another.
+    /// Whether little is left to do until as many copies as the layout has are up to date. While a copy only moves from
+    /// one drive to another, that many are up to date all the time.
     fn is_soon_safe(&self) -> bool {
         let state = self.lock();
-        // What is away catches up with nothing now.
+        // An absent drive catches up with nothing now.
         let here = || state.members.list.iter().filter(|member| member.drive().is_some());
         let missed = |joins| here().filter(move |member| member.joins == joins).map(|member| member.missed.len());
         match missed(false).sum() {
@@ -203,7 +203,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Those that know what they miss count as up again.
+    /// Has members that know what they miss count as up again.
     fn settle_members(&self) {
         self.tell_noted();
         self.tell_joined();

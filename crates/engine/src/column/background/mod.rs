@@ -1,5 +1,5 @@
-//! What is known of fragments that may differ, after a crash or an absence, and how it comes to be forgotten: when they have been made
-//! equal.
+//! Knowledge of fragments that may differ, after a crash or an absence, and how that knowledge ends: when the fragments
+//! have been made equal.
 
 mod catch_up;
 mod jobs;
@@ -20,7 +20,7 @@ pub(crate) enum Stuck {
     Failed(IoError),
 }
 
-/// What a drive answered, as why something couldn't be done.
+/// A drive's error, as the reason why something couldn't be done.
 pub fn failed<W: World>(drive: &Holder<W>, error: DriveError) -> Failed {
     match error {
         DriveError::Lost(loss) => Failed::Lost(drive.id(), loss),

@@ -1,5 +1,5 @@
-//! Resolving regions whose copies may differ since a crash. A region is resolved by one at a time, for all who want it; what has failed is
-//! told only to those who came before the attempt began.
+//! Resolving regions whose copies may differ since a crash. One task at a time resolves a region, for all tasks that
+//! want it. An attempt's failure is told only to tasks that asked before the attempt began.
 
 use super::Stuck;
 use crate::column::members::{Member, Presence, RegionState};
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use tepal_drive::world::World;
 use tepal_model::IoError;
 
-/// Regions that are being settled, and who waits for that: each hears what has failed, if anything has.
+/// Regions that are being resolved, with the tasks that wait: each task is told what has failed, if anything has.
 #[derive(Default)]
 pub(crate) struct Resolving(BTreeMap<u64, Vec<oneshot::Sender<Option<IoError>>>>);
 
 impl Resolving {
-    /// The end of what is under way; `None` if it's the caller who is to do it.
+    /// The end of an attempt under way; `None` if the caller has to make the attempt.
     fn join(&mut self, region: u64) -> Option<oneshot::Receiver<Option<IoError>>> {
         let Some(waiting) = self.0.get_mut(&region) else {
             self.0.insert(region, Vec::new());
@@ -27,17 +27,17 @@ impl Resolving {
         Some(end)
     }
 
-    /// Who waits for the end of it.
+    /// The tasks that wait for the end of the attempt.
     fn end(&mut self, region: u64) -> Vec<oneshot::Sender<Option<IoError>>> {
         self.0.remove(&region).unwrap_or_default()
     }
 }
 
-/// It has ended when this is gone.
+/// An attempt to resolve a region. The attempt ends when this is dropped.
 struct Attempt<'a, W: World> {
     group: &'a Group<W>,
     region: u64,
-    /// What has failed.
+    /// Why the attempt failed.
     error: Option<IoError>,
 }
 
@@ -47,16 +47,17 @@ impl<W: World> Drop for Attempt<'_, W> {
         let waiting = state.unsure.resolving.end(self.region);
         drop(state);
         for end in waiting {
-            let _ = end.send(self.error.clone()); // who has given up waiting needs no answer
+            let _ = end.send(self.error.clone()); // a task that has given up waiting needs no answer
         }
     }
 }
 
 impl<W: World> Group<W> {
-    /// Settles a region whose copies may differ since a crash: the first clean copy decides. Those on drives that are away
-    /// are passed over, and stale from then on: somebody may read what was decided. One does it for all who want it meanwhile.
+    /// Resolves a region whose copies may differ since a crash: the first clean copy decides. Copies on absent drives
+    /// are passed over, and stale from then on: a client may read the decided data. One task resolves the region for
+    /// all that want it meanwhile.
     pub async fn resolve(&self, region: u64) -> Result<(), Stuck> {
-        // What an attempt has met that was under way when this was asked may be over.
+        // An attempt that was under way before this call may have met an obstacle that is over by now.
         let mut began_before = true;
         loop {
             let under_way = {
@@ -64,7 +65,7 @@ impl<W: World> Group<W> {
                 if !state.unsure.regions.contains(&region) {
                     return Ok(());
                 }
-                // Each for himself: whoever waits isn't woken by another's attempt that would only wait.
+                // Each task checks this itself: a waiting task isn't woken by another's attempt that would only wait.
                 if matches!(state.members.clean(region), RegionState::Waiting) {
                     state.serves().map_err(Stuck::Failed)?;
                     return Err(Stuck::Waits(Group::next_change(&mut state)));
@@ -81,13 +82,14 @@ impl<W: World> Group<W> {
             };
             match end.await {
                 Ok(Some(error)) if !began_before => return Err(Stuck::Failed(error)),
-                // It's resolved, waits for drives, or was given up with who had it: that is looked at again.
+                // The region is resolved, waits for drives, or its attempt was dropped: the next round finds out.
                 Ok(_) | Err(_) => began_before = false,
             }
         }
     }
 
-    /// A write reached some copies and won't reach the others: they are made equal, before anything is read there.
+    /// Makes the regions of a write unsure that reached some copies and won't reach the others. The copies are made
+    /// equal before anything is read there.
     pub fn differ(&self, blocks: Blocks) {
         {
             let mut state = self.lock();
@@ -117,7 +119,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Of a drive that leaves, it isn't known yet whether anything may be settled without it.
+    /// Waits until no drive is leaving: until then it isn't known whether anything may be resolved without the drive.
     async fn until_nobody_leaves(&self) {
         loop {
             let change = {
@@ -132,7 +134,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Marks an unresolved region, and all others at once, stale for the drives that are away and have no such mark yet.
+    /// Marks an unsure region, and all other unsure regions along with it, stale for absent drives that have no such
+    /// mark yet.
     async fn mark_absent_stale(&self, region: u64) {
         let mut marking = Vec::new();
         {

@@ -1,13 +1,14 @@
-//! What a primary does about a drive whose server it can't reach, though that one is up as agreed: the way between them is cut,
-//! while both reach the others.
+//! What a primary does about a drive whose server it can't reach, while that server is up as agreed: the way between
+//! the two servers is cut, while both reach the others.
 //!
-//! It complains. If that is heard, the other server's drives aren't up any more, and writes go on without them; they return at once,
-//! and are behind until the way is open again. If not, something has changed meanwhile: perhaps the other server's complaint was heard,
-//! and this one isn't the primary any more.
+//! The primary complains. If the complaint is heard, the other server's drives aren't up any more, and writes go on
+//! without them. The drives return at once, and are behind until the way is open again. If the complaint isn't heard,
+//! something has changed meanwhile: perhaps the other server's complaint was heard, and this server isn't the primary
+//! any more.
 //!
-//! The primary of a map that volumes go to does the same about the server that has what they leave. What it asks there is about a
-//! volume, which waits for as long as that takes; so after a while it asks something about a drive too, and whether that is
-//! answered.
+//! The primary of a target map does the same about the server that leads the source. Its requests there are about a
+//! volume, and wait for as long as the volume's changes take. So after a while the primary also asks about a drive, and
+//! looks whether that question is answered.
 
 use crate::authority::View;
 use crate::column::Group;
@@ -23,13 +24,13 @@ use tepal_model::{DriveId, MapId, ServerId};
 use tepal_wire::Payload;
 use tepal_wire::message::{DriveOperation, DriveRequest, Request, VolumeRequest};
 
-/// How soon to look again whether what has changed is known here.
+/// How soon to look again whether the change is known here.
 const AGAIN: Duration = Duration::from_millis(50);
-/// What takes longer may never be answered.
+/// A question that takes longer may never be answered.
 const SLOW: Duration = Duration::from_secs(1);
 
 impl<W: World> Group<W> {
-    /// Whether it's a drive that was lost here only because its server can't be reached.
+    /// Whether the drive was lost here only because its server can't be reached.
     pub fn is_cut_off(&self, id: DriveId) -> bool {
         let state = self.lock();
         let member = state.members.list.iter().find(|member| member.id == id);
@@ -37,7 +38,8 @@ impl<W: World> Group<W> {
         !state.served.removed && matches!(drive, Some(Holder::There(remote)) if remote.is_cut_off())
     }
 
-    /// Whether it's agreed that the drive isn't up any more. `false` once that makes no difference here.
+    /// Complains until it's agreed that the drive isn't up any more. `false` once the complaint makes no difference
+    /// here.
     pub async fn complain(&self, id: DriveId, matters: impl Fn() -> bool) -> bool {
         while matters() {
             let Some(engine) = self.engine() else { return false };
@@ -48,7 +50,8 @@ impl<W: World> Group<W> {
             else {
                 return true;
             };
-            // Only whoever leads by the same state may: in a later one it may be the other that can't be reached.
+            // Only a server that leads by the same state may complain: in a later state the other server may be the one
+            // that can't be reached.
             let Some(map) = engine.map(self.shared.column.map) else { return false };
             let leads = now.primary(&map.placed(self.shared.column.number)) == Some(me);
             if leads && engine.shared.authority.cut_off(agreed.server, now.view).await {
@@ -59,7 +62,8 @@ impl<W: World> Group<W> {
         false
     }
 
-    /// What the primary of a column that is left answers; `None` if it's to be asked again, whoever that is then.
+    /// The answer of a source column's primary; `None` if the request has to be asked again, of whatever primary there
+    /// is then.
     pub async fn answer_of(
         &self,
         engine: &Engine<W>,
@@ -78,7 +82,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// If nothing that is asked of a server is answered, it's complained of.
+    /// Complains of a server that answers nothing.
     async fn complain_of_silence(&self, engine: &Engine<W>, server: ServerId, (map, column): (MapId, u32)) {
         let Some((me, now)) = engine.followed_state() else { return };
         let column_of =
@@ -92,7 +96,7 @@ impl<W: World> Group<W> {
         let question = Question { view: now.view, revision: 0, request, payload: Payload::none() };
         let answered = engine.shared.peers.ask(server, question).await;
         if leads && answered.is_err_and(|unreachable| unreachable.is_cut_off) {
-            // Heard or not: what has changed is known here soon.
+            // Whether the complaint is heard or not, the change is known here soon.
             let _ = engine.shared.authority.cut_off(server, now.view).await;
         }
     }

@@ -1,10 +1,12 @@
-//! Which copies are complete: what is agreed of them, and what this primary has agreed.
+//! Which copies are complete: what is agreed, and what this primary has had agreed.
 //!
 //! Invariants:
-//! 1. Nothing is written, no mark is made of an absent copy, and no difference is settled while a complete copy isn't here. First it's
-//!    agreed that the copy is passed over. So what was ever acknowledged or read is on every complete copy.
-//! 2. It's agreed only in the view by which this server leads: of two that take themselves for the primary, one is heard.
-//! 3. A column that nobody writes to passes nobody over: whoever returns of its copies serves.
+//! 1. While a complete copy is absent, nothing is written, no mark is made of an absent copy, and no difference is
+//!    resolved. First it's agreed that the copy is passed over. So everything that was ever acknowledged or read is on
+//!    every complete copy.
+//! 2. The agreement is reached only in the view by which this server leads: of two servers that take themselves for the
+//!    primary, one is heard.
+//! 3. A column without writes passes no copy over: any of its copies that returns serves.
 
 use super::{Member, Presence};
 use crate::column::Group;
@@ -14,13 +16,15 @@ use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::DriveId;
 
-/// After it could not be agreed: by then a newer state is followed. And how often to look for a copy that is coming.
+/// The pause after a failed agreement: by then a newer state is followed. Also how often to look for a copy that is
+/// coming.
 const SOON: Duration = Duration::from_millis(20);
 
-/// So long after this server began to lead, copies that are known to be back are waited for rather than passed over.
+/// For so long after this server began to lead, copies that are known to be back are waited for rather than passed
+/// over.
 const COMING: Duration = Duration::from_secs(2);
 
-/// A drive that knows what it misses, of all columns, is up by then.
+/// After so long, a returned drive that knows what it misses, in all columns, is up.
 const UP_SOON: Duration = Duration::from_secs(3);
 
 impl<W: World> Group<W> {
@@ -29,7 +33,7 @@ impl<W: World> Group<W> {
         self.pass_over_absent_while(|| true).await;
     }
 
-    /// The same, for as long as that matters.
+    /// The same, for as long as `matters` is true.
     pub async fn pass_over_absent_while(&self, matters: impl Fn() -> bool) {
         while matters()
             && let Some(absent) = self.absent()
@@ -46,7 +50,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The complete copies that aren't here, if there are any and this server leads.
+    /// The complete copies that are absent, if there are any and this server leads.
     fn absent(&self) -> Option<Vec<DriveId>> {
         let state = self.lock();
         let absent: Vec<DriveId> = state.members.absent().map(|member| member.id).collect();
@@ -59,7 +63,8 @@ impl<W: World> Group<W> {
         since < COMING && self.engine().is_some_and(|engine| engine.is_agreed_back(id))
     }
 
-    /// Whether a drive is up, as agreed, and was never reached from here: nobody may be told that it's passed over.
+    /// Whether a drive is up, as agreed, and was never reached from here: nobody may be told that such a drive is
+    /// passed over.
     fn is_out_of_reach(&self, id: DriveId) -> bool {
         let is_missing = {
             let state = self.lock();
@@ -69,7 +74,7 @@ impl<W: World> Group<W> {
         is_missing && self.engine().is_some_and(|engine| engine.is_agreed_up_elsewhere(id))
     }
 
-    /// One at a time asks for it.
+    /// Whether the caller may ask for an agreement: one task at a time does.
     fn begin_counting(&self) -> bool {
         !std::mem::replace(&mut self.lock().jobs.counting, true)
     }
@@ -79,7 +84,7 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// Has it agreed, if that can be now. The caller has begun to count.
+    /// Has a change agreed, if that is possible now. The caller has begun to count.
     async fn count(&self, change: CopyChange) {
         let Some(engine) = self.engine() else {
             return std::future::pending().await; // the server has stopped: nothing is agreed or acknowledged any more
@@ -90,7 +95,7 @@ impl<W: World> Group<W> {
         match agreed {
             Some(view) => {
                 let mut state = self.lock();
-                // A state of a later view, followed meanwhile, says what has become of it since.
+                // A state of a later view, followed meanwhile, says what has become of the change since.
                 if state.copies_since == since {
                     state.members.count(&change, view);
                 }
@@ -100,7 +105,7 @@ impl<W: World> Group<W> {
         self.end_counting();
     }
 
-    /// Has it agreed that what stands in for complete copies that have failed is complete.
+    /// Has it agreed that the stand-ins for failed complete copies are complete.
     pub async fn count_stand_ins(&self) {
         let complete: Vec<DriveId> = self.lock().members.stand_ins().map(|member| member.id).collect();
         if !complete.is_empty() && self.begin_counting() {
@@ -108,8 +113,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Has it agreed that the copy of a drive that has returned is complete, though something else keeps the drive from being up: another
-    /// column of it, of which nobody who knows is here. `opening` tells this return from later ones.
+    /// Has it agreed that a returned drive's copy is complete, though another column keeps the drive from being up: a
+    /// column of which no drive that knows is here. `opening` tells this return from later ones.
     pub async fn count_returned(self, id: DriveId, opening: u64) {
         let is_awaited = || {
             let state = self.lock();
@@ -128,7 +133,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// What a state says that is followed from now on, of that view.
+    /// Follows the copies' status in a state of that view.
     pub fn follow_copies(&self, places: &Places, view: u64) {
         let mut has_changed = false;
         {
@@ -137,7 +142,7 @@ impl<W: World> Group<W> {
             state.copies_since = state.copies_since.max(view);
             for member in &mut state.members.list {
                 let agreed = places.status(column, member.id);
-                // What this server has had agreed since may not be in it yet.
+                // The state may not have everything yet that this server has had agreed since.
                 let is_newer = match member.status {
                     CopyStatus::Complete => true,
                     CopyStatus::PassedOver(known) | CopyStatus::GivenUp(known) => {
@@ -158,8 +163,8 @@ impl<W: World> Group<W> {
 }
 
 impl<W: World> super::Members<W> {
-    /// Those without which nothing may be written or settled, where somebody is here who knows. Of one that has failed nobody believes
-    /// anything any more.
+    /// The complete copies without which nothing may be written or resolved. None of them matters where no drive is
+    /// here that knows. A failed drive isn't among them: nobody believes it any more.
     pub fn absent(&self) -> impl Iterator<Item = &Member<W>> {
         let is_known = self.is_known();
         self.list.iter().filter(move |member| {
@@ -168,7 +173,7 @@ impl<W: World> super::Members<W> {
         })
     }
 
-    /// Those that stand in and are not agreed to be complete yet.
+    /// The stand-ins that are not agreed to be complete yet.
     pub fn stand_ins(&self) -> impl Iterator<Item = &Member<W>> {
         let stands_in = |member: &&Member<W>| member.stands_in && member.status != CopyStatus::Complete;
         self.list.iter().filter(stands_in).filter(|member| member.drive().is_some())
@@ -180,14 +185,15 @@ impl<W: World> super::Members<W> {
                 member.status = CopyStatus::Complete;
                 member.stands_in = false;
             }
-            // One that has come meanwhile takes part, and doesn't count until it's agreed that it's up.
+            // A passed-over copy whose drive has come meanwhile takes part, and doesn't count until it's agreed that
+            // the drive is up.
             if change.passed.contains(&member.id) && member.status == CopyStatus::Complete {
                 member.status = CopyStatus::PassedOver(view);
             }
         }
     }
 
-    /// It's agreed that a drive is up: its copy is complete, wherever another could tell what it misses.
+    /// It's agreed that a drive is up: its copy is complete, wherever another copy could tell what it misses.
     pub fn is_up_again(&mut self, at: usize) {
         let tells =
             |member: &Member<W>| member.status == CopyStatus::Complete && !matches!(member.presence, Presence::Failed);

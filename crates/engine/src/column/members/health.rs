@@ -1,4 +1,4 @@
-//! What a group wants for being whole.
+//! What a group lacks for being whole.
 
 use super::{Member, NOT_MISSED, Presence, RegionState};
 use crate::column::{Group, State};
@@ -8,34 +8,34 @@ use std::time::Duration;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, IoError, MapId};
 
-/// For who leads a column anew to hear from the drives that are up.
+/// Within this time, a new primary hears from the drives that are up.
 const HEARD_SOON: Duration = Duration::from_secs(1);
 
-/// What groups of a volume want, taken together.
+/// What groups of a volume lack, taken together.
 #[derive(Default)]
 pub(crate) struct Wanting {
-    /// What only these held is gone.
+    /// Failed drives: data that only these held is gone.
     pub lost: BTreeSet<DriveId>,
-    /// Requests can't do without these.
+    /// Drives that requests can't do without.
     pub all: BTreeSet<DriveId>,
-    /// Columns whose requests can't do without some either; but this server leads them only now, and may have to hear from those
-    /// that are up first.
+    /// Columns whose requests can't do without some drives either. But this server leads the columns only since just
+    /// now, and may have to hear from the drives that are up first.
     pub heard_soon: BTreeSet<(MapId, usize)>,
-    /// Writes can't.
+    /// Drives that writes can't do without.
     pub writes: BTreeSet<DriveId>,
-    /// How many copies are here where they are fewest, of those that can be read and not written.
+    /// How many copies are here of the data that has the fewest, of data that can be read and not written.
     pub fewest: Option<usize>,
     pub away: BTreeSet<DriveId>,
     pub failed: BTreeSet<DriveId>,
-    /// Here, with so many regions that are not up to date.
+    /// Drives that are here, each with the number of its regions that are not up to date.
     pub behind: BTreeMap<DriveId, u64>,
     /// Regions whose copies may differ.
     pub comparing: u64,
     /// Why recovery waits.
     pub obstacle: Option<IoError>,
-    /// Why something on its way to another map stays where it is.
+    /// Why some data on its way to another map stays where it is.
     pub stays: Option<IoError>,
-    /// Who is waited for to hand something over.
+    /// The servers that have yet to hand something over.
     pub not_handed_over: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl<W: World> Group<W> {
             let mut look = |region| self.look(wanting, &state, region, is_just_led);
             look(NOT_MISSED);
             let list = &state.members.list;
-            // Where all are here, somebody has it.
+            // Where all drives are here, some drive has each region.
             if list.iter().any(|member| member.drive().is_none()) {
                 let here = list.iter().filter(|member| member.drive().is_some());
                 here.flat_map(|member| member.missed.regions()).for_each(look);
@@ -72,7 +72,7 @@ impl<W: World> Group<W> {
         wanting.not_handed_over = wanting.not_handed_over.take().or_else(|| self.waits_for(&waits?));
     }
 
-    /// What only drives had that have failed: all of the column, or some of its regions.
+    /// The data that only failed drives had: all of the column, or some of its regions.
     pub fn lost(&self) -> Lost {
         let state = self.lock();
         if state.members.is_beyond_knowing() {

@@ -1,4 +1,4 @@
-//! Hearing drives of other servers: what they know counts from then on, and nobody else's requests do.
+//! Hearing drives of other servers: from then on a drive's knowledge counts, and the drive heeds no other primary.
 
 use super::Presence;
 use super::join::UNREACHED;
@@ -12,23 +12,23 @@ use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, ServerId};
 
-/// How long to wait for a server that doesn't know yet who is primary.
+/// How long to wait for a server that doesn't know the primary yet.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A drive that joins and isn't reached for so long is done without.
+/// A joining drive that isn't reached for so long is done without.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a primary says again that a drive knows what it misses.
 const VOUCH_AGAIN: Duration = Duration::from_millis(500);
 
 impl<W: World> Group<W> {
-    /// Asks a drive that is up, or has returned and isn't yet, what it knows.
+    /// Asks a drive what it knows, be it up, or returned and not up yet.
     pub fn start_hearing(&self, id: DriveId, server: ServerId, mut standing: Standing) {
         let coming = {
             let mut state = self.lock();
             let Some(at) = state.members.position(id) else { return };
             let member = &mut state.members.list[at];
-            // Nobody waits for one that joins.
+            // Nobody waits for a joining drive.
             standing = if member.joins { Standing::Behind(0) } else { standing };
             member.set_left(standing.left());
             member.opening += 1;
@@ -53,7 +53,7 @@ impl<W: World> Group<W> {
                     if self.awaits(id, coming) {
                         self.member_returned(&Holder::There(remote), standing);
                         if joins.is_none() && self.engine().is_some_and(|engine| engine.is_agreed_up(id)) {
-                            self.remote_is_current(id); // since it was asked
+                            self.remote_is_current(id); // agreed since the drive was asked
                         }
                         self.vouch(id, coming + 1).await;
                     }
@@ -64,10 +64,11 @@ impl<W: World> Group<W> {
                     self.shared.world.sleep(AGAIN).await;
                     self.lead_anew();
                 }
-                // It's known that it misses something: nobody's writes wait for it.
+                // The drive is known to miss something: no write waits for it.
                 Err(Unheard::CutOff(_)) if standing != Standing::Current => {
                     self.shared.world.sleep(AGAIN).await;
-                    // All others may reach its server: then somebody else gets what it was to get.
+                    // All other servers may reach the drive's server. So after a while another drive is to join
+                    // instead.
                     let is_late = self.shared.world.now().0.saturating_sub(since.0) >= PATIENCE;
                     if let Some(at) = joins.filter(|_| is_late && self.awaits(id, coming)) {
                         return self.give_up_joining(at, UNREACHED);
@@ -89,7 +90,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Says again what is known of a drive that has returned, until it's agreed that it's up: its server may not have heard it.
+    /// Repeats what is known of a returned drive, until it's agreed that the drive is up: its server may not have heard
+    /// it before.
     async fn vouch(&self, id: DriveId, opening: u64) {
         let is_behind = || {
             let state = self.lock();
@@ -102,14 +104,15 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Others say that this server isn't the primary. If a later state says that it is, it must begin again.
+    /// Other servers say that this one isn't the primary. If a later state says that it is, this server must begin to
+    /// lead anew.
     fn lead_anew(&self) {
         if let Some(engine) = self.engine().filter(|engine| engine.followed() > self.shared.view) {
             engine.lead_anew(self);
         }
     }
 
-    /// Waits until nobody is served any more: a drive's server says that somebody else is the primary.
+    /// Waits until nobody is served any more: a drive's server says that another server is the primary.
     pub async fn until_deposed(&self) {
         loop {
             let change = {
@@ -124,7 +127,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether this is still the time of coming that is to be heard.
+    /// Whether this coming of the drive is still the one to be heard.
     fn awaits(&self, id: DriveId, coming: u64) -> bool {
         let state = self.lock();
         let member = state.members.list.iter().find(|member| member.id == id);
@@ -147,13 +150,13 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// Tells the servers of drives that have returned that they know what they miss.
+    /// Tells the servers of returned drives that the drives know what they miss.
     pub fn tell_noted(&self) {
         let Some(view) = self.engine().map(|engine| engine.followed()) else { return };
         let behind: Vec<Remote> = {
             let state = self.lock();
             if state.served.removed {
-                return; // another has heard less by now
+                return; // another primary has heard less by now
             }
             let behind = state.members.list.iter().filter(|member| member.is_behind());
             let there = behind.filter_map(|member| match member.drive() {
@@ -166,7 +169,7 @@ impl<W: World> Group<W> {
             let group = self.clone();
             self.shared.world.spawn(Box::pin(async move {
                 if let Err(DriveError::Lost(loss)) = remote.noted(view).await {
-                    group.lose(vec![(remote.id(), loss)]).await; // nobody else may have anything to ask it
+                    group.lose(vec![(remote.id(), loss)]).await; // no other task may have anything to ask the drive
                 }
             }));
         }

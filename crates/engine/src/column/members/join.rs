@@ -1,13 +1,15 @@
 //! A drive takes another's place among the copies of a column.
 //!
-//! That it joins is agreed, and the group is opened anew with it as one more member. It gets all that is written from then on, and is
-//! brought up to date as one is that returns. When it has everything, this is agreed too, and the group is opened anew with
-//! it in the other's place. Invariants:
-//! 1. Until then nothing depends on it: its copy counts for no acknowledgement, and its word for nothing. Whoever serves the
-//!    column next compares everything again.
-//! 2. When it's agreed that it has its place, every write that was acknowledged is on it, and its log says all that is known of
-//!    what others miss. For what was found in one view is agreed only in that view, and no drive leaves without a new one.
-//! 3. Clients' writes don't fail when it has no room or isn't reached: they wait until it's agreed that it doesn't join any more.
+//! It's agreed that the drive joins, and the group is opened anew with the drive as one more member. The drive gets all
+//! writes from then on, and is brought up to date like a returned drive. When it has everything, that is agreed too,
+//! and the group is opened anew with the drive in the other's place. Invariants:
+//! 1. Until then nothing depends on the joining drive: its copy counts for no acknowledgement, and its word for
+//!    nothing. The column's next primary compares everything again.
+//! 2. When it's agreed that the drive has its place, every acknowledged write is on the drive, and its log says all
+//!    that is known of what others miss. For what was found in one view is agreed only in that view, and no drive
+//!    leaves without a new view.
+//! 3. Clients' writes don't fail when the joining drive has no room or isn't reached: the writes wait until it's agreed
+//!    that the drive doesn't join any more.
 
 use super::{Member, Presence};
 use crate::column::background::Stuck;
@@ -16,7 +18,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tepal_drive::world::World;
 
-/// After it could not be agreed: by then a newer state is followed.
+/// The pause after a failed agreement: by then a newer state is followed.
 const AGREE_SOON: Duration = Duration::from_millis(50);
 
 /// Why a drive can't have the place that it was to take.
@@ -24,8 +26,8 @@ pub const NO_ROOM: &str = "it has no room";
 pub const UNREACHED: &str = "its server isn't reached";
 
 impl<W: World> Group<W> {
-    /// Finds out in which regions there's anything that a drive that joins may miss, or has and shouldn't. It has been getting all that
-    /// is written, so in all others it's as good as any.
+    /// Finds the regions in which a joining drive may miss something, or have something that it shouldn't. The drive
+    /// has been getting all writes, so in all other regions its copy is as good as any.
     pub async fn list(&self, at: usize) -> Result<(), Stuck> {
         let changes = {
             let mut state = self.lock();
@@ -36,11 +38,11 @@ impl<W: World> Group<W> {
         };
         let held = self.extents(true).await.map_err(Stuck::Failed)?;
         let mut state = self.lock();
-        // One that came or went meanwhile may not have been asked.
+        // A drive that came or went meanwhile may not have been asked.
         if state.changes == changes && state.members.list[at].missed.is_unlisted() {
             let column = &self.shared.column;
             let held = held.into_iter().map(|first| column.region_of(first));
-            // Of what is missed by those that are here, others may have something.
+            // In regions that the drives here miss, others may have something.
             let missed = state.members.list.iter().flat_map(|member| member.missed.regions());
             let regions: BTreeSet<u64> = held.chain(missed).collect();
             state.members.list[at].missed.list(regions);
@@ -48,7 +50,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// If a drive that joins has everything: has that agreed, until it is or isn't so any more.
+    /// Has it agreed that a joining drive has everything, until that is agreed or not true any more.
     pub fn tell_joined(&self) {
         let Some(joins) = self.shared.placed.joins else { return };
         {
@@ -62,12 +64,12 @@ impl<W: World> Group<W> {
         self.shared.world.spawn(Box::pin(async move {
             while group.still_has_joined() {
                 let Some(engine) = group.engine() else { return };
-                // Looked up before it's looked at again: what is found counts for this view.
+                // The view is looked up before the check: the check counts for this view.
                 let view = engine.followed();
                 if group.lock().has_joined() {
                     let (map, number) = (group.shared.column.map, group.shared.column.number);
                     if engine.shared.authority.joined(map, number, joins, view).await {
-                        return; // the group ends when that is followed
+                        return; // the group ends when the agreement is followed
                     }
                 }
                 group.shared.world.sleep(AGREE_SOON).await;
@@ -81,8 +83,9 @@ impl<W: World> Group<W> {
         state.jobs.telling_joined
     }
 
-    /// A drive that joins can't have its place, as it has no room or isn't reached. Nobody goes on without it before it's agreed that
-    /// it doesn't join, for it may just be agreed that it has its place. When that is followed, the group ends.
+    /// Gives up a joining drive that has no room or isn't reached. No write goes on without the drive before it's
+    /// agreed that it doesn't join: an agreement that it has its place may be under way. When the agreement is
+    /// followed, the group ends.
     pub fn give_up_joining(&self, at: usize, reason: &'static str) {
         let Some(joins) = self.shared.placed.joins else { return };
         {
@@ -111,7 +114,7 @@ impl<W: World> Group<W> {
 }
 
 impl<W: World> State<W> {
-    /// Whether a drive joins and has everything.
+    /// Whether a joining drive has everything.
     fn has_joined(&self) -> bool {
         let Some(joins) = self.members.list.iter().find(|member| member.joins) else { return false };
         let has_all = joins.drive().is_some() && joins.noted && joins.missed.is_empty();

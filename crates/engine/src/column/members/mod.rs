@@ -1,18 +1,19 @@
-//! The drives that hold a group's copies, and which of them knows what.
+//! The drives that hold a group's copies, and what each of them knows.
 //!
-//! A drive that leaves misses writes; the others keep stale marks for it, by region. When it returns it notes on itself
-//! what it misses; from then on it's up, though some regions are still to be copied.
+//! A drive that leaves misses writes; the others keep stale marks for it, by region. When the drive returns, it notes
+//! on itself what it misses. From then on the drive is up, though some regions have yet to be copied.
 //!
-//! It's agreed which copies of a column are *complete*: each has all that was ever acknowledged or read, but for what its own marks
-//! call stale. A copy stays complete while its drive is away, until it's *passed over*: before the others write anything, or settle a
-//! difference, without it, that is agreed (`counted.rs`). After any sequence of leaving and returning, three rules say whose data
-//! counts (decision 0004):
-//! 1. A drive's word about itself counts, and its word about another if that was passed over while its own copy was complete.
-//! 2. Drives with complete copies have authority. Those that say of themselves that they can't know don't count.
-//! 3. A copy is clean in a region if a drive with authority is here, and no word that counts says it's stale.
+//! It's agreed which copies of a column are *complete*: a complete copy has everything that was ever acknowledged or
+//! read, except in regions that its own marks call stale. A copy stays complete while its drive is away, until it's
+//! *passed over*. That is agreed before the others write anything, or resolve a difference, without the copy
+//! (`counted.rs`). After any sequence of leaving and returning, three rules say whose data counts (decision 0004):
+//! 1. A drive's word about itself counts. Its word about another drive counts if the other was passed over while this
+//!    drive's own copy was complete.
+//! 2. Drives with complete copies have authority. Drives that say of themselves that they can't know don't count.
+//! 3. A copy is clean in a region if a drive with authority is here, and no word that counts calls the copy stale.
 //!
-//! A drive that joins, to take another's place, gets all that is written and is brought up to date; nothing is noted of what it misses.
-//! Its word doesn't count, nor its copy for an acknowledgement: whoever serves next begins it anew (`join.rs`).
+//! A drive that joins, to take another's place, gets all writes and is brought up to date; its misses aren't noted. Its
+//! word doesn't count, nor does its copy for an acknowledgement: the next primary begins it anew (`join.rs`).
 
 pub mod complaint;
 pub mod counted;
@@ -32,38 +33,40 @@ use tepal_drive::world::World;
 use tepal_drive::{Mark, MarkKind};
 use tepal_model::DriveId;
 
-/// One drive of the group. Its number among the members is that of its copy.
+/// One drive of the group. A member and its copy have the same number.
 pub struct Member<W: World> {
     pub id: DriveId,
     pub presence: Presence<W>,
-    /// `None` while it's up. Else the view in which it left.
+    /// `None` while the drive is up. Else the view in which the drive left.
     pub left: Option<View>,
-    /// Whether its copy has everything, as agreed.
+    /// Whether the copy is complete, as agreed.
     pub status: CopyStatus,
     pub missed: Missed,
-    /// How often it was opened: tells whether it left in between.
+    /// How often the drive was opened: tells whether the drive left in between.
     pub opening: u64,
-    /// How often it had no room for what was decided where it's behind: tells whether it must be brought up to date again.
+    /// How often the drive had no room for decided data where it's behind: tells whether it must be brought up to date
+    /// again.
     pub left_out: u64,
-    /// Whether its log says all that it and others miss, as far as is known here.
+    /// Whether the drive's log says all that this drive and others miss, as far as is known here.
     pub noted: bool,
-    /// Whether it knew what it misses when the last with a complete copy left. It has been here since.
+    /// Whether the drive knew what it misses when the last drive with a complete copy left. It has been here since.
     pub knew: bool,
-    /// It knew, and the last complete copy has failed: what it has is all there is, and is believed. But nothing is
-    /// acknowledged on its word before it's agreed that it's complete: after a restart it would not be believed.
+    /// The drive knew, and the last complete copy has failed: this drive's data is all there is, and is believed. But
+    /// nothing is acknowledged on its word before it's agreed that its copy is complete: after a restart the drive
+    /// would not be believed.
     pub stands_in: bool,
-    /// It's to take another's place, and doesn't have it yet.
+    /// The drive is to take another's place, and doesn't have it yet.
     pub joins: bool,
 }
 
-/// Regions in which a drive's copy missed writes, each with the members whose logs say so. A mark must be on every drive
-/// that has taken a write that this one missed.
+/// Regions in which a drive's copy missed writes, each with the members whose logs say so. Every drive that has taken a
+/// missed write must have the mark.
 #[derive(Debug, Default)]
 pub struct Missed {
     regions: BTreeMap<u64, Witnesses>,
-    /// It says itself that it can't know what it has: those that knew have failed.
+    /// The drive says itself that it can't know what it has: the drives that knew have failed.
     all: bool,
-    /// It joins, and it isn't known yet what there is.
+    /// The drive joins, and it isn't known yet which regions hold anything.
     unlisted: bool,
 }
 
@@ -71,7 +74,7 @@ pub struct Missed {
 type Witnesses = SmallVec<[u8; 8]>;
 
 impl Missed {
-    /// Of a drive that joins: everything, until it's known what there is.
+    /// For a joining drive: every region is missed, until it's known which regions hold anything.
     pub fn unlisted() -> Self {
         Missed { unlisted: true, ..Missed::default() }
     }
@@ -80,7 +83,7 @@ impl Missed {
         self.unlisted
     }
 
-    /// There's something in these regions, and in no others.
+    /// Lists the regions that hold anything: the drive misses no others.
     pub fn list(&mut self, regions: impl IntoIterator<Item = u64>) {
         regions.into_iter().for_each(|region| self.begin(region));
         self.unlisted = false;
@@ -98,7 +101,7 @@ impl Missed {
         self.regions.len() as u64
     }
 
-    /// Those that it can be brought up to date in.
+    /// The regions in which the drive can be brought up to date.
     pub fn regions(&self) -> impl Iterator<Item = u64> {
         self.regions.keys().copied()
     }
@@ -111,12 +114,12 @@ impl Missed {
         self.all = true;
     }
 
-    /// From now on it counts as missed; no log says so yet.
+    /// From now on the region counts as missed; no log says so yet.
     pub fn begin(&mut self, region: u64) {
         self.regions.entry(region).or_default();
     }
 
-    /// A drive's log says so, of a region that was begun.
+    /// A drive's log says that a region is missed which was begun before.
     pub fn said(&mut self, region: u64, by: usize) {
         let by = by as u8;
         if let Some(witnesses) = self.regions.get_mut(&region).filter(|witnesses| !witnesses.contains(&by)) {
@@ -128,7 +131,7 @@ impl Missed {
         self.regions.get(&region).is_some_and(|witnesses| witnesses.contains(&(by as u8)))
     }
 
-    /// A drive's log won't say so any more. Whether it did.
+    /// A drive's log won't say so any more. Returns whether it did.
     pub fn unsay_one(&mut self, region: u64, by: usize) -> bool {
         let Some(witnesses) = self.regions.get_mut(&region) else { return false };
         let before = witnesses.len();
@@ -136,19 +139,19 @@ impl Missed {
         witnesses.len() < before
     }
 
-    /// The region is up to date. The drives whose logs say otherwise.
+    /// The region is up to date. Returns the drives whose logs say otherwise.
     pub fn end(&mut self, region: u64) -> Option<impl Iterator<Item = usize> + use<>> {
         let witnesses = self.regions.remove(&region)?;
         Some(witnesses.into_iter().map(usize::from))
     }
 
-    /// What a drive's log doesn't say, of the regions from `first` on.
+    /// The missed regions that a drive's log doesn't say, from `first` on.
     pub fn unsaid(&self, by: usize, first: u64) -> impl Iterator<Item = u64> {
         let unsaid = move |(_, witnesses): &(&u64, &Witnesses)| !witnesses.contains(&(by as u8));
         self.regions.range(first..).filter(unsaid).map(|(&region, _)| region)
     }
 
-    /// What a drive said is heard anew.
+    /// Forgets what a drive said: the drive is heard anew.
     fn unsay(&mut self, by: usize) {
         self.regions.values_mut().for_each(|witnesses| witnesses.retain(|witness| usize::from(*witness) != by));
     }
@@ -156,13 +159,13 @@ impl Missed {
 
 pub enum Presence<W: World> {
     Here(Holder<W>),
-    /// It's up, on another server, and hasn't been asked yet what it knows: until then everybody waits.
+    /// The drive is up, on another server, and hasn't been asked yet what it knows: until then all requests wait.
     Unheard,
-    /// It's being declared down; until that is agreed, writes to its copies wait.
+    /// The drive is being declared down. Until that is agreed, writes to its copies wait.
     Leaving,
-    /// It may return.
+    /// The drive may return.
     Missing,
-    /// It's retired for good.
+    /// The drive is retired for good.
     Failed,
 }
 
@@ -178,7 +181,7 @@ impl<W: World> Member<W> {
         self.left.is_none()
     }
 
-    /// It has its place, and was away.
+    /// Whether the drive has its place, and was away.
     pub fn is_behind(&self) -> bool {
         !self.is_current() && !self.joins
     }
@@ -187,35 +190,36 @@ impl<W: World> Member<W> {
         self.drive().is_some_and(Holder::dropped_tail)
     }
 
-    /// One who says that it can't know what it has itself knows nothing of others either.
+    /// A drive that can't know what it has itself knows nothing of others either.
     fn may_know(&self) -> bool {
         !self.missed.is_all() && !self.joins
     }
 
-    /// It's up, or left in that view.
+    /// The drive is up, or left in that view.
     pub fn set_left(&mut self, left: Option<View>) {
-        // One that joins has never been up here.
+        // A joining drive has never been up here.
         self.left = if self.joins { Some(0) } else { left };
     }
 
-    /// It isn't here any more. If it joins, it begins anew when it's back.
+    /// The drive isn't here any more. A joining drive begins anew when it's back.
     pub fn begin_anew(&mut self) {
         if self.joins {
             self.missed = Missed::unlisted();
         }
     }
 
-    /// Whose word counts about whom: later is greater; of a complete copy it's greatest.
+    /// Orders drives by whose word counts about whom: a later view is greater, and a complete copy's order is the
+    /// greatest.
     fn order(&self) -> View {
         if self.stands_in { View::MAX } else { self.status.order() }
     }
 
-    /// It won't return, and others may be served as they are in its place.
+    /// Whether the drive won't return, and other copies may be served as they are in its place.
     fn is_given_up(&self) -> bool {
         matches!((&self.presence, self.status), (Presence::Failed, CopyStatus::GivenUp(_)))
     }
 
-    /// It has come or gone, or is up.
+    /// The drive has come or gone, or is up: it doesn't stand in any more.
     pub fn stand_for_itself(&mut self) {
         (self.knew, self.stands_in) = (false, false);
     }
@@ -227,13 +231,14 @@ pub const NOT_MISSED: u64 = u64::MAX;
 /// What can be done with the fragments of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionState {
-    /// Members with clean data. Where they may differ, the first decides: one with authority, for it may have been read
-    /// meanwhile; a drive that dropped the end of its log comes after those that didn't; and one of this server, which knows the
-    /// requests that it has taken, before others.
+    /// Members with clean data. Where their copies may differ, the first decides. Members with authority come first,
+    /// for their data may have been read meanwhile. A drive that dropped the end of its log comes after drives that
+    /// didn't. A drive that is up, or left later, comes before a drive that left earlier. This server's drives, which
+    /// know the requests that they have taken, come before others.
     Clean(SmallVec<[usize; 4]>),
-    /// None now, but a drive may return.
+    /// No clean copy is here now, but a drive may return.
     Waiting,
-    /// None, and the drive that had it is retired.
+    /// No clean copy is left: the drive that had it is retired.
     Lost,
 }
 
@@ -254,7 +259,7 @@ impl<W: World> Members<W> {
         self.list.iter().filter_map(Member::drive)
     }
 
-    /// Of those that have authority.
+    /// The order of the members with authority.
     fn newest(&self) -> View {
         self.list.iter().filter(|member| member.may_know()).map(Member::order).max().unwrap_or(0)
     }
@@ -269,7 +274,7 @@ impl<W: World> Members<W> {
         self.with_authority().any(|member| member.drive().is_some())
     }
 
-    /// Whether those that knew what the others miss won't return.
+    /// Whether all drives that knew what the others miss won't return.
     pub fn is_beyond_knowing(&self) -> bool {
         self.with_authority().all(|member| matches!(member.presence, Presence::Failed))
     }
@@ -303,12 +308,12 @@ impl<W: World> Members<W> {
         if waits { RegionState::Waiting } else { RegionState::Lost }
     }
 
-    /// The first decides, where they differ.
+    /// Sorts copies by belief: where they differ, the first decides.
     fn sort_by_belief(&self, copies: &mut [usize]) {
         if copies.len() > 1 {
             let newest = self.newest();
             let is_far = |member: &Member<W>| member.drive().is_some_and(|holder| holder.local().is_none());
-            // Of complete copies that were away, one that left later may have been read later.
+            // Of complete copies that were away, a copy that left later may have been read later.
             let left = |member: &Member<W>| Reverse(member.left.unwrap_or(View::MAX));
             let order =
                 |member: &Member<W>| (member.order() != newest, member.dropped_tail(), left(member), is_far(member));
@@ -316,7 +321,7 @@ impl<W: World> Members<W> {
         }
     }
 
-    /// Where no copy that counts is left: the one that is served as it is.
+    /// The copy that is served as it is, where no copy that counts is left.
     fn newest_remaining(&self) -> Option<usize> {
         let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && !member.joins);
         let mut here: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
@@ -328,8 +333,8 @@ impl<W: World> Members<W> {
         self.list.iter().any(|member| matches!(member.presence, Presence::Unheard))
     }
 
-    /// Whether each copy of a region is here, or said to be stale by all who are. Of another it's to be found out when it
-    /// returns whether it differs.
+    /// Whether each copy of a region is here, or called stale by all drives that are here. Whether any other copy
+    /// differs is found out when it returns.
     pub fn is_decided(&self, region: u64) -> bool {
         let here = || self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
         let is_decided = |member: &Member<W>| match member.presence {
@@ -350,7 +355,7 @@ impl<W: World> Members<W> {
         copies.iter().filter(|&&at| is_sure(&self.list[at])).count()
     }
 
-    /// Without which members a region that has no clean copy here can't be read: those that have it.
+    /// The members that have a region without a clean copy here: the region can't be read without them.
     pub fn wanted(&self, region: u64) -> impl Iterator<Item = &Member<W>> {
         let (known, newest) = (self.is_known(), self.newest());
         let has = move |member: &&Member<W>| match known {
@@ -360,20 +365,22 @@ impl<W: World> Members<W> {
         self.list.iter().filter(has)
     }
 
-    /// Whether who knows more says something else of that drive than one of that order, and both have their places.
+    /// Whether the word of a drive with this order about another drive doesn't count, as the other knows more. Both
+    /// have their places.
     fn is_overruled(&self, drive: DriveId, order: View, joins: bool) -> bool {
         let about = self.list.iter().find(|member| member.id == drive && !member.joins);
         !joins && about.is_some_and(|about| about.order() > order)
     }
 
-    /// Takes in what a drive that is here says, in place of what it said before. What doesn't count is outdated.
+    /// Takes in what a drive that is here says, in place of what the drive said before. Marks that don't count are
+    /// outdated.
     pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
         let (id, order) = (self.list[speaker].id, self.list[speaker].order());
         let joins = self.list[speaker].joins;
         let mut heard = Heard::default();
         for member in &mut self.list {
             member.missed.unsay(speaker);
-            member.noted = false; // it may learn something
+            member.noted = false; // the member may learn something
         }
         let of_column = |mark: &&Mark| mark.map == column.map && column.has(mark.region);
         for mark in marks.iter().filter(of_column) {
@@ -384,7 +391,7 @@ impl<W: World> Members<W> {
                 MarkKind::Stale(drive) => {
                     let is_overruled = self.is_overruled(drive, order, joins) && mark.region != column.every_region();
                     let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins);
-                    let about = about.filter(|_| !joins); // what it says is of a time when it had another's place
+                    let about = about.filter(|_| !joins); // a joining drive's marks are from a time when it had another's place
                     match about.filter(|about| about.id == id || about.order() < order) {
                         Some(about) if mark.region == column.every_region() => about.missed.begin_all(),
                         Some(about) => {
@@ -401,11 +408,11 @@ impl<W: World> Members<W> {
     }
 }
 
-/// What a drive's marks come to.
+/// What a drive's marks amount to.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub busy: BTreeSet<u64>,
-    /// Regions of which a copy that isn't complete says that a complete one is stale: they may differ.
+    /// Regions in which a copy that isn't complete calls a complete one stale: their fragments may differ.
     pub overruled: BTreeSet<u64>,
     pub outdated: Vec<Mark>,
 }
@@ -414,9 +421,9 @@ pub struct Heard {
 #[derive(Debug, Default)]
 pub struct BusyRegion {
     pub under_way: usize,
-    /// Writes so far: tells whether there was one in between.
+    /// Writes so far: tells whether there was a write in between.
     pub writes: u64,
-    /// Members on which its busy mark is committed.
+    /// Members on which the region's busy mark is committed.
     pub marked: BTreeSet<usize>,
 }
 

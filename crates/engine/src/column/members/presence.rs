@@ -1,4 +1,4 @@
-//! A group's drives coming and going, and what it takes from each: see [`super`] for who is believed.
+//! A group's drives coming and going, and what the group takes from each: [`super`] says who is believed.
 
 use super::{Member, Presence, RegionState};
 use crate::authority::View;
@@ -20,11 +20,11 @@ impl<W: World> Group<W> {
         state.members.list[at].stand_for_itself();
         state.members.list[at].presence = Presence::Leaving;
         state.members.list[at].begin_anew();
-        state.members.list[at].opening += 1; // who is still asking it what it knows needn't come back
+        state.members.list[at].opening += 1; // a task that still asks the drive what it knows needn't come back
         state.changes += 1;
         if self.shared.durability == Durability::Flush {
             state.unflushed.leaving.extend(unflushed.map(|newest| (at, newest)));
-            // Of drives that leave together, each may have relied on the others.
+            // Drives that leave together may each have relied on the others.
             let alone = state.unflushed.leaving.iter().filter(|&(&at, _)| has_alone(&state, at));
             let alone: Vec<(usize, u64)> = alone.map(|(&at, &newest)| (at, newest)).collect();
             state.unflushed.alone.extend(alone);
@@ -37,8 +37,8 @@ impl<W: World> Group<W> {
         at.is_some_and(|at| matches!(state.members.list[at].presence, Presence::Leaving))
     }
 
-    /// It's agreed that the drive is down: what was under way or not surely stable is marked stale for it, then writes
-    /// go on without it. One that is back by then has been heard anew.
+    /// It's agreed that the drive is down. Regions with writes under way, or not surely stable, are marked stale for
+    /// the drive. Then writes go on without the drive. A drive that is back by then has been heard anew.
     pub async fn member_left(&self, id: DriveId, left: View, may_return: bool) {
         let leaving = |state: &State<W>| {
             let at = state.members.position(id)?;
@@ -52,7 +52,7 @@ impl<W: World> Group<W> {
                 let state = self.lock();
                 !state.busy.is_empty() && !state.members.list[at].joins
             };
-            // One that is up again by then can't be passed over, and is heard anew with all that was under way.
+            // A drive that is up again by then can't be passed over, and is heard anew with all that was under way.
             let is_away = || !self.engine().is_some_and(|engine| engine.is_agreed_up_elsewhere(id));
             if may_return && is_unsure() {
                 self.pass_over_absent_while(is_away).await;
@@ -86,7 +86,7 @@ impl<W: World> Group<W> {
         self.start_recovery();
     }
 
-    /// It had left, and was up again before it left in that view.
+    /// The drive had left, was up again, and left once more in that view.
     pub fn member_left_later(&self, id: DriveId, left: Option<View>) {
         {
             let mut state = self.lock();
@@ -99,7 +99,7 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// It had left, in that view or a later one, and won't return.
+    /// The drive had left, in that view or a later one, and won't return.
     pub fn member_retired(&self, id: DriveId, left: View) {
         {
             let mut state = self.lock();
@@ -109,7 +109,7 @@ impl<W: World> Group<W> {
             state.fail(at);
         }
         self.wake();
-        self.start_recovery(); // others may have waited to hear from it what they miss
+        self.start_recovery(); // other members may have waited to hear from the drive what they miss
     }
 
     pub fn member_returned(&self, drive: &Holder<W>, standing: Standing) {
@@ -122,7 +122,7 @@ impl<W: World> Group<W> {
             state.members.list[at].begin_anew();
             state.members.list[at].presence = Presence::Here(drive.clone());
             state.members.list[at].opening += 1;
-            // What it had marked is heard again below.
+            // The drive's busy marks are heard again below.
             for busy in state.busy.values_mut() {
                 busy.marked.remove(&at);
             }
@@ -134,7 +134,8 @@ impl<W: World> Group<W> {
             }
             state.changes += 1;
             self.hear(&mut state, at, drive);
-            // Where nobody could go on without it, and it may not have all that was under way.
+            // Busy regions in which no write could go on without the drive, and the drive may not have all writes that
+            // were under way.
             let missed = &state.members.list[at].missed;
             let unsure: Vec<u64> = state.busy.keys().copied().filter(|&region| !missed.contains(region)).collect();
             if self.is_mirrored() {
@@ -168,13 +169,13 @@ impl<W: World> Group<W> {
         self.wake();
     }
 
-    /// Whether the drive's word is enough for what it holds of this group, as it's about itself and about others.
+    /// Whether the drive's word, about itself and about others, is enough for its copy of this group.
     pub fn knows_what_it_misses(&self, id: DriveId) -> bool {
         let state = self.lock();
         state.members.position(id).is_none_or(|at| !state.members.has_unheard() && state.knows_what_it_misses(at))
     }
 
-    /// Takes in the marks that a drive has. From the moment at which it's here.
+    /// Takes in a drive's marks, as of the moment at which the drive is here.
     pub fn hear(&self, state: &mut State<W>, at: usize, drive: &Holder<W>) {
         let heard = state.members.hear(at, &self.shared.column, &drive.marks());
         if self.is_mirrored() {
@@ -182,7 +183,7 @@ impl<W: World> Group<W> {
                 state.unsure.regions.insert(region);
                 state.busy.entry(region).or_default().marked.insert(at);
             }
-            // What a copy of before took and a complete one didn't: the complete one is right.
+            // An outdated copy took something that a complete copy didn't: the complete copy is right.
             state.unsure.regions.extend(heard.overruled);
         }
         let outdated = heard.outdated;
@@ -195,7 +196,7 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Whether a member may hold data of which no other that is here and up has a copy.
+/// Whether a member may hold data of which no other member that is here and up has a copy.
 fn has_alone<W: World>(state: &State<W>, at: usize) -> bool {
     let others = state.members.list.iter().enumerate().filter(|&(other, _)| other != at);
     let has_all = |member: &Member<W>| member.status == CopyStatus::Complete && member.missed.is_empty();
@@ -204,15 +205,15 @@ fn has_alone<W: World>(state: &State<W>, at: usize) -> bool {
 
 impl<W: World> State<W> {
     fn knows_what_it_misses(&self, at: usize) -> bool {
-        // While a region is unsettled, those that were up decide: it isn't one of them yet. In what is lost nobody does.
-        // And one who knows must have been heard, if any can be.
+        // While a region is unsure, the drives that were up decide, and this drive isn't up yet. In a lost region no
+        // drive decides. And a drive that knows must have been heard, if any can be.
         let member = &self.members.list[at];
         let is_lost = |&region: &u64| self.members.clean(region) == RegionState::Lost;
         let settled = || self.members.is_known() && self.unsure.regions.iter().all(is_lost);
         member.noted && (member.missed.is_all() || self.members.is_beyond_knowing() || settled())
     }
 
-    /// Before a member leaves: it may have been the last that was up.
+    /// Notes which members know what they miss, before a member leaves: it may have been the last that was up.
     fn note_who_knows(&mut self) {
         if self.members.is_known() {
             for at in 0..self.members.list.len() {
@@ -222,7 +223,7 @@ impl<W: World> State<W> {
         }
     }
 
-    /// What is unflushed on a drive that is away, and another that is up has too, isn't waited for, nor lost.
+    /// An absent drive's unflushed data that another drive has too, which is up, is neither waited for nor lost.
     pub fn forget_what_others_have(&mut self) {
         let had = self.unflushed.alone.keys().copied().filter(|&at| !has_alone(self, at));
         for at in had.collect::<Vec<_>>() {
@@ -230,7 +231,7 @@ impl<W: World> State<W> {
         }
     }
 
-    /// It won't return, nor what it alone had unflushed.
+    /// The drive won't return, nor will the unflushed data that it alone had.
     fn fail(&mut self, at: usize) {
         self.forget_what_others_have();
         self.members.list[at].presence = Presence::Failed;

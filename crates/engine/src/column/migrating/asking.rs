@@ -13,7 +13,7 @@ use tepal_model::{Segments, VolumeId};
 use tepal_wire::message::{Answer, VolumeAnswer, VolumeFailure, VolumeRequest};
 
 impl<W: World> Group<W> {
-    /// The chunks of the window of which one of the source's columns may have anything; `None` if it can't say.
+    /// The chunks of the window of which a source column may have anything; `None` if its primary can't say.
     pub async fn ask_what_is_held(&self, migration: &MapMigration, column: usize) -> Option<Vec<u64>> {
         let epochs = self.lock().seen.epochs.clone();
         match self.ask_source(migration, column, (What::Holding, Blocks::new(0, 0)), &epochs).await {
@@ -22,7 +22,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// What the source has of a run, in as many answers as that takes.
+    /// What the source has of a run, in as many answers as needed.
     pub(super) async fn handed_over(
         &self,
         migration: &MapMigration,

@@ -1,4 +1,4 @@
-//! What one side has of some blocks, as it's handed over and taken.
+//! What one side has of some blocks, as the source hands it over and the target takes it.
 
 use super::lines::runs_of;
 use crate::column::{Blocks, Group};
@@ -10,7 +10,7 @@ use tepal_drive::world::World;
 use tepal_model::{BLOCK, Buffer, Epoch, IoError, Lineage, Taken};
 use tepal_wire::message::volume::{self, HandedLine};
 
-/// What a block begins with that stands in for one that nobody can read.
+/// The beginning of a block that stands in for a block that nobody can read.
 const STANDS_IN: [u8; 4] = [0xd1, 0x5f, 0xa7, 0xe3];
 
 /// What one side has of some blocks, numbered from the first one.
@@ -23,7 +23,7 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// `None` if the data isn't as long as what the lines hold.
+    /// `None` if the data isn't as long as the blocks that the lines hold.
     pub fn of(first: u64, lines: Vec<HandedLine>, requests: Vec<Taken>, data: Bytes) -> Option<Self> {
         let held: usize = lines.iter().flat_map(|line| &line.held).map(|run| run.count as usize).sum();
         let block = |nth: usize| data.slice(nth * BLOCK as usize..(nth + 1) * BLOCK as usize);
@@ -31,7 +31,7 @@ impl Handed {
         (data.len() == held * BLOCK as usize).then(|| Handed { first, lines, requests, blocks: blocks() })
     }
 
-    /// What whoever sees a line sees of a block there; `None` if older lines say that.
+    /// What a reader of a line sees of a block there; `None` if older lines decide that.
     fn shown(&self, newest: Epoch, block: u64) -> Option<Result<Bytes, IoError>> {
         let mut before = 0;
         for line in &self.lines {
@@ -54,8 +54,8 @@ impl Handed {
         None
     }
 
-    /// Something that a line has in a block. Nobody is shown it. It's nothing that anybody writes: by that a copy that missed it wouldn't
-    /// differ from one that has it.
+    /// A block that stands in for what a line has, and is shown to nobody. Nobody ever writes such a block: otherwise a
+    /// copy that missed it might not differ from a copy that has it.
     pub fn stand_in(newest: Epoch, block: u64) -> Self {
         let held = vec![volume::Blocks { first: 0, count: 1 }];
         let line = HandedLine { newest, held, hidden: Vec::new(), damaged: Vec::new() };
@@ -68,7 +68,7 @@ impl Handed {
         Handed { first: block, lines: vec![line], requests: Vec::new(), blocks: vec![data.freeze()] }
     }
 
-    /// Whether a line has anything of a block itself, be it that it hides what is older.
+    /// Whether a line has anything of a block itself, even if it only hides older lines there.
     pub fn has(&self, newest: Epoch, block: u64) -> bool {
         let of_line = self.lines.iter().filter(|line| line.newest == newest);
         of_line
@@ -89,7 +89,7 @@ impl Handed {
     }
 }
 
-/// What whoever sees these lines sees of a block, of each of them where it can be read; newer ones come first.
+/// What a reader of these lines sees of a block, newer lines first. Of one line, whichever side's block can be read.
 pub(super) fn shown_on_both(
     (source, own): (&[Handed], &[Handed]),
     lines: &[Epoch],
@@ -109,8 +109,8 @@ fn zero() -> Bytes {
 }
 
 impl<W: World> Group<W> {
-    /// Leaves out zeros of a line where it sees nothing older on any copy: they show what nothing shows, and a copy that was away may
-    /// have kept them, though the others had nothing to be released.
+    /// Leaves out a line's zeros where the line sees nothing older on any copy: such zeros show the same as nothing. A
+    /// copy that was away may have kept them, though the other copies had nothing to be released.
     pub(super) async fn leave_out_bare_zeros(
         &self,
         handed: &mut Handed,

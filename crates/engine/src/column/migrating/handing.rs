@@ -1,11 +1,14 @@
-//! What a map that volumes leave hands over to the one that they go to: all that it has of some blocks, and then nothing is left of
-//! them. Only of blocks that are fenced, as this server knows: so no client is served any more that isn't answered yet.
+//! What the source of a migration hands over to the target: everything that it has of some blocks. Then the source
+//! releases the blocks. Only blocks that are fenced, as this server knows, are handed over: so no client is served here
+//! any more that hasn't been answered yet.
 //!
-//! Where a volume leaves others that have the map, only what it sees is handed over, and only what nobody else sees is released: it's as
-//! if the volume had never written it. The others go on meanwhile, and see that no more than before.
+//! Where a volume leaves others that have the map, only data that it sees is handed over, and only data that nobody
+//! else sees is released: as if the volume had never written it. The others go on meanwhile, and see no more of the
+//! released data than before.
 //!
-//! A line of the map's history is released after those that it sees: if this stops in between, what is left is newer than
-//! what is gone. Each of them is taken out of all copies before the next one is, so copies differ in one of them at most.
+//! A line of the map's history is released after the lines that it sees: if the release stops in between, the data that
+//! is left is newer than the data that is gone. Each line is taken out of all copies before the next line, so copies
+//! differ in one line at most.
 
 use super::handed::Handed;
 use super::lines::HeldBy;
@@ -34,29 +37,29 @@ use tepal_wire::Payload;
 use tepal_wire::message::volume::HandedLine;
 use tepal_wire::message::{Answer, VolumeAnswer, VolumeOperation};
 
-/// What is asked of the map that they leave.
+/// What the target asks of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handing {
     pub what: What,
     pub blocks: Blocks,
-    /// The map that asks.
+    /// The target map.
     pub target: MapId,
-    /// By which window: [`Migration::since`](crate::Migration::since).
+    /// The window: [`Migration::since`](crate::Migration::since).
     pub since: View,
-    /// By which lines: [`Epochs::lines_digest`].
+    /// The lines: [`Epochs::lines_digest`].
     pub lines: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Of which chunks of the window there's anything; of no blocks.
+    /// Asks which chunks of the window hold anything. Its blocks are empty.
     Holding,
     HandOver,
     Release,
 }
 
 impl Handing {
-    /// `None` if it's anything else.
+    /// `None` for any other operation.
     pub fn of(operation: &VolumeOperation) -> Option<Self> {
         let handing = |what, first, count: u32, (target, since, lines)| {
             Some(Handing { what, blocks: Blocks::new(first, count.into()), target, since, lines })
@@ -83,7 +86,7 @@ impl Handing {
         }
     }
 
-    /// [`IoError::NotNow`] if it's to be asked again: then nothing is lost that wasn't to be.
+    /// [`IoError::NotNow`] if it has to be asked again: then nothing is lost that wasn't to be.
     pub async fn at<W: World>(&self, group: &Group<W>) -> Result<Reply, IoError> {
         match self.what {
             What::Holding => group.holding(self).await,
@@ -98,24 +101,25 @@ impl Handing {
     }
 }
 
-/// How it goes, and what its readers see.
+/// The migration, and what its readers see.
 type Giving = (Arc<MapMigration>, Arc<Epochs>);
 
-/// Blocks of a drive that are asked about at once.
+/// Blocks that a drive is asked about at once.
 const SPAN: u64 = 1 << 16;
 
-/// Runs of places on a drive, each with the chunk that it's in.
+/// Runs of places on a drive, each with its chunk.
 type OfDrive<W> = (Drive<W>, Vec<(u64, Range<u64>)>);
 
 impl<W: World> Group<W> {
-    /// Whether these blocks are to be handed over, on which way, and by which epochs: those of both maps say the same.
+    /// Whether these blocks have to be handed over, by which migration and which epochs: both maps' epochs say the
+    /// same.
     fn gives(&self, Handing { blocks, target, since, lines, .. }: &Handing) -> Result<Giving, IoError> {
         let state = self.lock();
         state.serves()?;
         let asks = |agreed: &Migration| (agreed.target, agreed.since) == (*target, *since);
         let migration = state.migration.as_ref().filter(|migration| !migration.takes() && asks(&migration.agreed));
         let is_fenced = migration.is_some_and(|migration| migration.are_fenced(self.shared.column.number, *blocks));
-        // Of a volume that is gone nothing is known any more.
+        // Nothing is known any more of a volume that is gone.
         let leaves = migration.and_then(|migration| migration.agreed.leaves);
         let is_known = leaves.is_none_or(|volume| state.seen.epochs.heads.contains_key(&volume));
         let is_same = || is_known && state.seen.epochs.lines_digest(leaves) == *lines;
@@ -125,18 +129,18 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// As [`Group::turn`], but for a moment only: whoever asks asks again.
+    /// As [`Group::turn`], but for a moment only: the asker asks again.
     pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
         self.for_others().wait_for(Box::pin(self.line_up_unasked(blocks).turn()), DRIVES_WAIT).await
     }
 
-    /// The chunks of the window of which this column may have anything: all but those that a copy here, which is like the others,
-    /// has nothing of.
+    /// The chunks of the window of which this column may have anything. Left out are chunks of which a copy here, which
+    /// is equal to the others, has nothing.
     async fn holding(&self, handing: &Handing) -> Result<Reply, IoError> {
         let (migration, _) = self.gives(handing)?;
         let changes = self.lock().changes;
         let window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
-        // What had begun before. What begins from here on is refused.
+        // Waits for changes that had begun before. Changes that begin from here on are refused.
         let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
         self.wait_for(join_all(ends.collect::<Vec<_>>()), DRIVES_WAIT).await?;
         let column = &self.shared.column;
@@ -171,8 +175,8 @@ impl<W: World> Group<W> {
         Ok(Answer::Volume(VolumeAnswer::Holding { chunks }).into())
     }
 
-    /// The chunks of these runs of places of which another copy that is here has anything: what it shows is the same, and may yet be in a
-    /// line of its own, or zeros.
+    /// The chunks of these runs of places of which another copy that is here has anything. That copy shows the same,
+    /// but its data may be in a line of its own, or be zeros.
     async fn held_elsewhere(&self, but: DriveId, mut runs: Vec<(u64, Range<u64>)>) -> Result<Vec<u64>, IoError> {
         runs.sort_unstable_by_key(|(_, places)| places.start);
         let others: Vec<Holder<W>> = self.lock().members.here().filter(|other| other.id() != but).cloned().collect();
@@ -180,7 +184,7 @@ impl<W: World> Group<W> {
         Ok(asked.into_iter().collect::<Result<Vec<_>, IoError>>()?.concat())
     }
 
-    /// The same of one copy, of runs that ascend.
+    /// The same of one copy, for runs in ascending order.
     async fn held_at(&self, holder: &Holder<W>, runs: &[(u64, Range<u64>)]) -> Result<Vec<u64>, IoError> {
         let (mut chunks, mut left) = (Vec::new(), vec![runs]);
         while let Some(some) = left.pop() {
@@ -207,7 +211,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The drive of this server that has a copy of these blocks which is like all others; `None` if there's none.
+    /// A drive of this server whose copy of these blocks is equal to all others; `None` if there's none.
     fn equal_copy_here(&self, blocks: Blocks) -> Result<Option<Drive<W>>, IoError> {
         if !self.is_settled(blocks)? {
             return Ok(None);
@@ -241,7 +245,8 @@ impl<W: World> Group<W> {
         }
         self.gives(handing)?;
         let Handed { mut lines, requests, blocks: data, .. } = handed;
-        // What only other copies have of a line shows no difference. But it's to be released, or else it would be handed over later.
+        // What only some copies have of a line makes no visible difference. But it has to be released, or it would be
+        // handed over later.
         let is_named = |lines: &[HandedLine], newest| lines.iter().any(|line| line.newest == newest);
         for newest in left.iter().map(|line| line.newest()) {
             if !is_named(&lines, newest) {
@@ -258,11 +263,11 @@ impl<W: World> Group<W> {
         let blocks = handing.blocks;
         let mut turn = self.turn_soon(blocks).await?;
         let (migration, epochs) = self.gives(handing)?;
-        let mut begun = false; // once one is, copies may show other things until the last is done
+        let mut begun = false; // once one line is gone, copies may show other data until the last line is
         for line in self.left_of(blocks, (&migration, &epochs)).await? {
             let mut writing = Writing::line(epochs.clone(), line);
             loop {
-                // Those that are away miss it as any other change.
+                // Absent copies miss this like any other change.
                 let gone = match migration.agreed.leaves.is_some() {
                     true => self.shared.kept.uncover(self, &turn, blocks, &mut writing).await,
                     false => self.shared.kept.clear(self, &turn, (blocks, None), &mut writing).await,
@@ -289,12 +294,12 @@ impl<W: World> Group<W> {
             }
         }
         match migration.others_stay() {
-            true => Ok(()), // they may be of others
+            true => Ok(()), // the requests may be of other volumes
             false => self.forget_requests((turn, blocks), &asker, &epochs).await,
         }
     }
 
-    /// Who has taken the blocks over has noted them.
+    /// Forgets the requests of released blocks: the target has noted them.
     async fn forget_requests(
         &self,
         (turn, blocks): (Turn, Blocks),
@@ -315,7 +320,7 @@ impl<W: World> Group<W> {
         self.on_all_copies((turn, blocks), asker, forget).await.map(drop)
     }
 
-    /// The lines to be released of which any copy may have something of these blocks, older ones first.
+    /// The lines to be released of which any copy may have something of these blocks, older lines first.
     async fn left_of<'a>(
         &self,
         blocks: Blocks,
@@ -332,19 +337,19 @@ impl<W: World> Group<W> {
             return Err(IoError::NotNow);
         }
         let released = migration.released(epochs);
-        // Where nothing is here, one that is away isn't asked to miss anything: there's too much of that in a thin volume.
+        // Where nothing is here, no absent copy is made to miss anything: a thin volume has too many such blocks.
         let is_away_there = is_one_away && !found.is_empty();
         let may_be_there = |line: &&Lineage| is_away_there || found.iter().any(|&epoch| line.owns(epoch));
         let lines = epochs.history.lines().iter().filter(|line| released.contains(&line.newest()));
         Ok(lines.filter(may_be_there).collect())
     }
 
-    /// Whether some copy isn't here, or lags behind.
+    /// Whether some copy isn't here, or is behind.
     fn is_any_away(&self) -> bool {
         self.lock().members.list.iter().any(|member| member.drive().is_none() || !member.missed.is_empty())
     }
 
-    /// Of all copies that are here.
+    /// The epochs of which any copy here has something of these blocks.
     async fn epochs_anywhere(&self, blocks: Blocks) -> Result<BTreeSet<u32>, IoError> {
         let here: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut found = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! How all copies here come to have what the source has handed over.
+//! How all copies here get the data that the source has handed over.
 
 use super::handed::Handed;
 use super::lines::runs_of;
@@ -19,7 +19,7 @@ use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Buffer, IoError, Lineage, Origin, Taken, Taking};
 
 impl<W: World> Group<W> {
-    /// All that was handed over is on all copies when this returns.
+    /// Writes everything that was handed over to all copies.
     pub(super) async fn write_handed(
         &self,
         mut turn: Turn,
@@ -53,7 +53,7 @@ impl<W: World> Group<W> {
             };
             turn = self.on_all_copies((turn, blocks), &asker, write).await?;
         }
-        // What a line hides is here by now: zeros take no room any more where they can be hidden.
+        // The blocks that a line hides are here by now. Where they can be hidden, zeros needn't take room any more.
         for line in epochs.history.lines() {
             let own = handed.iter().flat_map(|handed| {
                 let of_line = handed.lines.iter().filter(|own| own.newest == line.newest());
@@ -65,7 +65,7 @@ impl<W: World> Group<W> {
                 let clears = hidden.iter().map(async |hidden| {
                     let mut writing = Writing::line(epochs.clone(), line);
                     match self.shared.kept.clear(self, turn, (*hidden, None), &mut writing).await {
-                        // Where there's no room for that, zeros stay.
+                        // Where there's no room to hide blocks, zeros stay.
                         Err(IoError::OutOfSpace) => Ok(Written::Done),
                         outcome => outcome,
                     }
@@ -80,7 +80,8 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Notes of copies that hide nothing go. They are left where what they hid has gone, and would hide what is written there now.
+    /// Removes notes of copies that hide nothing. Such a note is left where the blocks that it hid are gone, and would
+    /// hide blocks that are written there now.
     async fn forget_idle_notes(&self, blocks: Blocks, epochs: &Arc<Epochs>) -> Result<(), IoError> {
         let (column, lines) = (&self.shared.column, epochs.history.lines());
         let here: Vec<Holder<W>> = self.lock().members.here().filter(|_| lines.len() > 1).cloned().collect();
@@ -107,7 +108,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Of which blocks a line itself has data, or hides what older ones have.
+    /// The blocks of which a line has data itself, or hides older lines' data.
     async fn shown_by_line(
         &self,
         holder: &Holder<W>,
@@ -119,7 +120,7 @@ impl<W: World> Group<W> {
         Ok(has)
     }
 
-    /// What the blocks have taken of requests, there or here, is noted on all copies.
+    /// Notes on all copies which requests the blocks have taken, at the source or here.
     async fn note_handed(
         &self,
         turn: Turn,
@@ -156,8 +157,8 @@ impl<W: World> Group<W> {
         self.on_all_copies((turn, blocks), &asker, note).await.map(drop)
     }
 
-    /// A change of copies, tried until all that are here have it. Where it ends before, those that have it are told apart from those that
-    /// haven't.
+    /// Makes a change, tried until all copies that are here have it. If it ends before, copies that have the change are
+    /// told apart from copies that don't.
     pub(super) async fn on_all_copies(
         &self,
         (mut turn, blocks): (Turn, Blocks),
@@ -183,7 +184,8 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Of several that went on at once. What waits is heard of before what failed: it's tried again, and fails again.
+/// The outcome of several changes that ran at once. A change that waits comes before one that failed: the failed one is
+/// tried again, and fails again.
 fn of_all(outcomes: Vec<Result<Written, IoError>>) -> Result<Written, IoError> {
     let (done, others): (Vec<_>, Vec<_>) =
         outcomes.into_iter().partition(|outcome| matches!(outcome, Ok(Written::Done)));
@@ -197,7 +199,7 @@ fn of_all(outcomes: Vec<Result<Written, IoError>>) -> Result<Written, IoError> {
     }
 }
 
-/// Of each slot of a gateway, the newest request and the blocks that have taken it.
+/// For each slot of a gateway, the newest request and the blocks that have taken it.
 fn newest_of_each(taken: impl Iterator<Item = Taken>) -> Vec<Taken> {
     let mut newest: BTreeMap<(u64, u32), (Origin, BTreeSet<u64>)> = BTreeMap::new();
     for Taken { origin, first, count } in taken {

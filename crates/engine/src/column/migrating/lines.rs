@@ -13,19 +13,19 @@ use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, Lineage, MAX_REQUEST, Segments, Taken};
 use tepal_wire::message::volume::{self, HandedLine};
 
-/// What is said of a line of which copies that show the same have different blocks.
+/// Which blocks count as a line's, where copies that show the same have different blocks of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeldBy {
-    /// What all of them have. What one alone has of a line shows nothing that an older one doesn't. It may be left over from when the
-    /// drive was away, and what has been written since in the map that the volumes go to must not be written over by that.
+    /// Blocks that all copies have. A block that one copy alone has of a line shows nothing that an older line doesn't.
+    /// It may be left over from when its drive was away, and must not be written over newer data of the target.
     AllCopies,
-    /// What one of them has at least.
+    /// Blocks that at least one copy has.
     AnyCopy,
 }
 
 impl<W: World> Group<W> {
-    /// What there is here in these lines, of as many of these blocks as an answer holds. Whoever asks has their turn, and their copies
-    /// are equal.
+    /// What these lines have here of the blocks, or of as many of them as an answer holds. The caller has the blocks'
+    /// turn, and their copies are equal.
     pub(super) async fn all_of(
         &self,
         blocks: Blocks,
@@ -33,7 +33,7 @@ impl<W: World> Group<W> {
         by: HeldBy,
     ) -> Result<(u64, Handed), IoError> {
         let (column, newest) = (&self.shared.column, epochs.newest_line());
-        // Those of one region have the same copies.
+        // Blocks of one region have the same copies.
         let (first, count) = column.cut(blocks.first, blocks.count).next().ok_or(IoError::NotNow)?;
         let mut blocks = Blocks::new(first, count);
         let (mut others, changes) = {
@@ -56,12 +56,12 @@ impl<W: World> Group<W> {
             blocks.count /= 2;
         };
         let mut data = Segments::new();
-        // All at once: clients may wait for this, and there may be hundreds of lines.
+        // All lines at once: clients may wait for this, and there may be hundreds of lines.
         for read in join_all(lines.iter_mut().map(|line| self.read_held(blocks.first, line, epochs))).await {
             data.extend(read?);
         }
         let requests = self.requests_of(&holder, blocks, &newest).await?;
-        // Whoever has come or gone meanwhile may have had the holder lag behind.
+        // A drive that has come or gone meanwhile may have left the holder behind.
         if self.lock().changes != changes {
             return Err(IoError::NotNow);
         }
@@ -70,9 +70,10 @@ impl<W: World> Group<W> {
         Ok((blocks.count, handed))
     }
 
-    /// What a line holds of blocks that are numbered from this one on. Those that can't be read are named as damaged, and not as held.
+    /// The data that a line holds, its blocks numbered from `first` on. Blocks that can't be read are named as damaged,
+    /// and not as held.
     async fn read_held(&self, first: u64, line: &mut HandedLine, epochs: &Epochs) -> Result<Segments, IoError> {
-        // All that it sees: another copy may show there what an older line has, if that is the same.
+        // Everything that the line sees: another copy may show an older line's data there, if that is the same.
         let seen = epochs.history.line_of(line.newest).ok_or(IoError::NotNow)?;
         let (mut data, mut held, mut damaged) = (Segments::new(), BTreeSet::new(), BTreeSet::new());
         for run in std::mem::take(&mut line.held) {
@@ -96,7 +97,7 @@ impl<W: World> Group<W> {
         Ok(data)
     }
 
-    /// `None` if some of it is damaged. The caller has the turn.
+    /// `None` if a part of the blocks is damaged. The caller has the turn.
     async fn read_if_right(&self, blocks: Blocks, seen: &Lineage) -> Result<Option<Segments>, IoError> {
         match self.read_copies(blocks, Reader::HasTurn(seen)).await {
             Ok((read, _)) => Ok(Some(read)),
@@ -116,7 +117,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// What each line has of these blocks, newer ones first. Of several copies, which show the same, and may show it by different lines.
+    /// What each line has of these blocks, newer lines first. The copies show the same, but may show it by different
+    /// lines.
     async fn lines_of(
         &self,
         holder: &Holder<W>,
@@ -135,7 +137,7 @@ impl<W: World> Group<W> {
         Ok(asked.into_iter().collect::<Result<Vec<_>, IoError>>()?.into_iter().flatten().collect())
     }
 
-    /// The same of one line; `None` if it has nothing.
+    /// The same of one line; `None` if the line has nothing.
     async fn line_of(
         &self,
         holder: &Holder<W>,
@@ -168,7 +170,7 @@ impl<W: World> Group<W> {
         }))
     }
 
-    /// The blocks that a line itself has data of, older ones apart.
+    /// The blocks of which a line itself has data, without older lines.
     pub(super) async fn held_by_line(
         &self,
         holder: &Holder<W>,
@@ -179,7 +181,7 @@ impl<W: World> Group<W> {
         self.present_in(holder, blocks, &own).await
     }
 
-    /// Those that only older lines have data of, and that it doesn't show.
+    /// The blocks of which only older lines have data, and which the line doesn't show.
     pub(super) async fn hidden_by_line(
         &self,
         holder: &Holder<W>,
@@ -206,7 +208,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Why a copy couldn't say anything.
+    /// Why a copy couldn't answer.
     pub(super) async fn gone(&self, holder: &Holder<W>, error: DriveError) -> IoError {
         match error {
             DriveError::Lost(loss) => {

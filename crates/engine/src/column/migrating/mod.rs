@@ -1,23 +1,28 @@
-//! What a map that volumes go to takes over from the one that they leave, a *window* of chunks at a time (Petal 2.3).
+//! How a migration's target takes over from the source, a *window* of chunks at a time (Petal 2.3).
 //!
-//! The target takes over, the source hands over. The unit is a *piece*: the fenced blocks of 64 KiB of a column that lie side by side.
-//! Before anything of it is served, it's taken over:
-//! 1. The source hands over what each line of the history has of it, and the notes of requests. No client is served there any more.
-//! 2. All copies of the target take that, newer lines first, as any write that is acknowledged. Then the notes.
-//! 3. The source releases all of it, for good.
+//! The target takes over, the source hands over. The unit is a *piece*: the fenced blocks of 64 KiB of a column that
+//! lie side by side. Before anything of a piece is served, the piece is taken over:
+//! 1. The source hands over what each line of the history has of the piece, and the notes of requests. No client is
+//!    served there any more.
+//! 2. All copies of the target take the lines, newer lines first, like any write that is acknowledged. Then they take
+//!    the notes.
+//! 3. The source releases all of the piece, for good.
 //!
-//! Nothing is noted of how far this is: what the source still has wasn't taken over, and what it hasn't, was. Whoever leads
-//! later does it again, which changes nothing: before the third step is over no client has written at the target. Nothing else is ever
-//! taken out there, so what the source has let go in part isn't lost. Newer lines come first, so that what is there in part is never
-//! older than what the source has, when a snapshot is gone meanwhile and what it parted is one; what a line hides is
-//! therefore zeros at first, for what it hides isn't there yet; when that is, it's hidden, and the zeros are taken out.
+//! Nothing notes how far this is: data that the source still has wasn't taken over, and data that it doesn't have any
+//! more was. A later primary takes over again, which changes nothing: before the third step is over no client has
+//! written at the target. Nothing else is ever taken out at the target, so data that the source has released in part
+//! isn't lost. Newer lines come first, so that a partly written piece is never older than the source's, when a snapshot
+//! is gone meanwhile and the layers that it kept apart are one. Therefore blocks that a line hides are zeros at first,
+//! for the hidden blocks aren't there yet. When they are, they are hidden, and the zeros are taken out.
 //!
-//! Where one volume *leaves* others that have the map, the source releases only what nobody else sees. What it shares stays, and is handed
-//! over by whoever leads the target's column next, too: nobody ever writes that, and what the volume has written since is newer.
+//! Where one volume *leaves* others that have the map, the source releases only data that nobody else sees. Shared data
+//! stays, and is handed over again to the target column's next primary: nobody ever writes shared data, and the
+//! volume's own writes since are newer.
 //!
-//! `taking.rs` is the target's way through a window (`takeover.rs` has how far it is), `asking.rs` what it asks of the source, and
-//! `landing.rs` how its copies come to have what it was given. `handing.rs` is the source's part, and `handed.rs` what goes from the one
-//! to the other; `lines.rs` is what copies have of some blocks, on either side. `untaken.rs` is how what can't be taken over is read.
+//! `taking.rs` is the target's way through a window (`takeover.rs` has the progress), `asking.rs` what the target asks
+//! of the source, and `landing.rs` how the target's copies get the data. `handing.rs` is the source's part, and
+//! `handed.rs` what goes from source to target. `lines.rs` is what copies have of some blocks, on either side.
+//! `untaken.rs` is how pieces that can't be taken over are read.
 
 mod asking;
 mod handed;
@@ -57,7 +62,7 @@ impl<W: World> State<W> {
         }
     }
 
-    /// How this volume goes from one map to another, if it does. `Fenced` of one that has never had this map.
+    /// The migration of this volume, if there is one. `Fenced` for a volume that has never had this map.
     pub fn migration_of(&self, volume: VolumeId) -> Result<Option<&Arc<MapMigration>>, IoError> {
         match &self.migration {
             Some(migration) if migration.agreed.takes(volume) => Ok(Some(migration)),
@@ -68,7 +73,7 @@ impl<W: World> State<W> {
 }
 
 impl<W: World> Group<W> {
-    /// As agreed from now on.
+    /// Goes on with the migration that is agreed now.
     pub fn set_migration(&self, migration: &Option<Arc<MapMigration>>) {
         {
             let mut state = self.lock();
@@ -77,14 +82,14 @@ impl<W: World> Group<W> {
                 state.takeover.begin_anew();
             }
             state.migration = migration.clone();
-            state.changes += 1; // what is read from here on may be elsewhere already
+            state.changes += 1; // blocks that are read from here on may be elsewhere already
             self.shared.has_migrated.store(true, Ordering::Release);
         }
         self.wake();
         self.start_taking_over();
     }
 
-    /// Whoever has the turn of these blocks of a volume may begin to change them.
+    /// Whether the holder of these blocks' turn may begin to change them.
     pub fn may_begin(&self, blocks: (VolumeId, Blocks)) -> Result<(), IoError> {
         match self.shared.has_migrated.load(Ordering::Acquire) {
             true => self.lock().serves_blocks(&self.shared.column, blocks),
@@ -92,7 +97,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// The bytes of the column that are this map's to serve, of these of a volume.
+    /// The parts of a volume's bytes in this column that are this map's to serve.
     pub fn own(&self, volume: VolumeId, bytes: Range<u64>) -> Vec<Range<u64>> {
         let migration = self.lock().migration_of(volume).map(|migration| migration.cloned());
         let migration = match migration {

@@ -1,4 +1,4 @@
-//! What a column's group has taken over of a window, and what is under way: only memory has it.
+//! What a column's group has taken over of a window, and what is under way. Only memory has this.
 
 use crate::column::Blocks;
 use crate::volume::MapMigration;
@@ -9,41 +9,41 @@ use tepal_model::IoError;
 
 /// Blocks of a piece: 64 KiB.
 pub const PIECE: u64 = 16;
-/// Pieces that are under way for clients at once; the others of a long request follow them.
+/// Pieces that are under way for clients at once; the other pieces of a long request follow.
 const MOST_UNDER_WAY: usize = 32;
-/// The same with those that wait for nobody but the source, which keep no others from being begun.
+/// The same with pieces that only wait for the source: these keep no others from being begun.
 const MOST_BEGUN: usize = 1024;
 
-/// Of this window, by pieces, each named by its first block.
+/// The progress of one window, by pieces, each named by its first block.
 #[derive(Debug, Default)]
 pub(crate) struct TakeOver {
     pub taken: BTreeSet<u64>,
-    /// Since when.
+    /// Pieces under way, and since when.
     pub under_way: BTreeMap<u64, Tick>,
-    /// Those of them for which the source couldn't hand anything over when it was asked last.
+    /// Pieces under way of which the source couldn't hand anything over when it was asked last.
     waiting: BTreeSet<u64>,
-    /// One that wasn't begun since nobody leads its column at the source, and since when.
+    /// A piece that wasn't begun as nobody leads its column at the source, and since when.
     pub passed_over: Option<(u64, Tick)>,
     /// Where there's anything to be taken over, once that is known.
     pub held: Option<Held>,
     /// Pieces that couldn't be taken over: why, and when that was found.
     pub refused: BTreeMap<u64, (IoError, Tick)>,
-    /// Somebody takes over what is left, and says when it's all.
+    /// A task takes over the rest of the window, and says when everything is taken.
     pub walking: bool,
 }
 
 impl TakeOver {
-    /// Nothing of another window is.
+    /// Begins with another window, of which nothing is taken over.
     pub fn begin_anew(&mut self) {
         *self = TakeOver { walking: self.walking, ..TakeOver::default() };
     }
 
-    /// What keeps volumes from going on.
+    /// What keeps the migration from going on.
     pub fn obstacle(&self) -> Option<IoError> {
         self.refused.values().next().map(|(error, _)| error.clone())
     }
 
-    /// What isn't taken over yet of some blocks of one chunk, which are fenced.
+    /// The pieces that aren't taken over yet, of some fenced blocks of one chunk.
     pub fn missing(
         &self,
         (migration, column): (&MapMigration, usize),
@@ -54,7 +54,7 @@ impl TakeOver {
         pieces.map(|piece| piece.first).filter(|piece| !self.taken.contains(piece))
     }
 
-    /// Whether it's known that there's nothing to be taken over.
+    /// Whether it's known that the chunk holds nothing to be taken over.
     fn has_nothing_in(&self, chunk: impl FnOnce() -> u64) -> bool {
         self.held.as_ref().is_some_and(|held| !held.contains(&chunk()))
     }
@@ -65,14 +65,16 @@ impl TakeOver {
         under_way.chain(self.passed_over).min_by_key(|(_, since)| since.0)
     }
 
-    /// Whether whoever asks for a client is to take a piece over, from now on. Not all of them at once: many may be asked for.
+    /// Whether the caller, on behalf of a client, has to take a piece over from now on. A client may ask for many
+    /// pieces: not all of them are begun at once.
     pub fn begin(&mut self, piece: u64, now: Tick) -> bool {
         let is_their_turn = self.under_way.len() - self.waiting.len() < MOST_UNDER_WAY;
         let begins = is_their_turn && self.under_way.len() < MOST_BEGUN && !self.under_way.contains_key(&piece);
         begins && self.under_way.insert(piece, now).is_none()
     }
 
-    /// Whether others may be begun in its stead. It may be under way no more, if this is another window by now.
+    /// Notes that a piece waits for its source. Returns whether others may be begun in its stead: the piece isn't under
+    /// way any more if this is another window by now.
     pub fn note_waiting(&mut self, piece: u64) -> bool {
         self.under_way.contains_key(&piece) && self.waiting.insert(piece)
     }
@@ -88,7 +90,7 @@ impl TakeOver {
     }
 }
 
-/// Those that blocks touch.
+/// The pieces that the blocks touch.
 pub fn pieces(blocks: Blocks) -> impl Iterator<Item = Blocks> {
     (blocks.first / PIECE..blocks.end().div_ceil(PIECE)).map(|number| Blocks::new(number * PIECE, PIECE))
 }
@@ -97,9 +99,9 @@ pub fn pieces(blocks: Blocks) -> impl Iterator<Item = Blocks> {
 mod tests {
     use super::*;
 
-    /// Story: pieces whose source was away filled all places, and what was to come from others was waited for as long.
+    /// Story: pieces whose source was away filled all places, and pieces of other sources were waited for as long.
     #[test]
-    fn pieces_that_wait_for_their_source_keep_no_others_from_being_begun() {
+    fn pieces_that_wait_for_their_source_block_no_others() {
         let (mut takeover, now) = (TakeOver::default(), Tick::default());
         let begun = |takeover: &mut TakeOver, from: u64| {
             (from..from + 40).filter(|piece| takeover.begin(piece * PIECE, now)).collect::<Vec<_>>()

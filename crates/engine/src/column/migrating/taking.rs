@@ -1,6 +1,6 @@
-//! How the target takes over all of a window, and each piece before anybody is served there.
+//! How the target takes over all of a window, and each piece before the piece is served.
 //!
-//! When all of the column's pieces have been taken, that is said until the window moves on.
+//! When all of the column's pieces have been taken over, the group says so until the window moves on.
 
 use super::handed::Handed;
 use super::takeover::PIECE;
@@ -21,44 +21,44 @@ use tepal_model::{BLOCK, IoError, MigrationStage, VolumeId};
 
 /// Pieces that are taken over at once in the background, at most.
 const AT_ONCE: usize = 8;
-/// So long it's waited for to know where there's anything.
+/// For so long a column waits to learn which chunks hold anything.
 const KNOWN_SOON: Duration = Duration::from_millis(500);
-/// A piece that takes longer is said to wait.
+/// A piece that takes longer is reported as waiting.
 const LONG: Duration = Duration::from_secs(10);
-/// Before the source is asked again that couldn't hand anything over; twice as long each time, up to so long.
+/// The pause before asking a source again that couldn't hand anything over. It doubles each time, up to [`LATER`].
 pub(super) const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_millis(320);
-/// How often it's said that everything is taken over.
+/// How often a group says that everything is taken over.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
-/// Before a piece is tried again for which there was no room, or that can't be read.
+/// The pause before a piece is tried again that had no room, or can't be read.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Who takes a piece over.
+/// Which task takes a piece over.
 enum Claim {
     Taken,
-    /// Whoever asks.
+    /// The caller.
     Own,
-    /// A client does, or nobody yet.
+    /// A client's task, or none yet.
     Others,
 }
 
-/// Who waits for a piece.
+/// For whom a piece is taken over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     Client,
-    /// It's not insisted on if its source is away.
+    /// Background work: it doesn't insist if the source is away.
     Nobody,
 }
 
-/// A piece that has waited to be taken over for long.
+/// A piece that has waited for long to be taken over.
 pub struct Waits {
     migration: Arc<MapMigration>,
     piece: u64,
 }
 
-/// Why something isn't taken over.
+/// Why a piece isn't taken over.
 pub(super) enum NotTaken {
-    /// It's to be tried again soon.
+    /// The piece has to be tried again soon.
     Yet,
     Failed(IoError),
 }
@@ -73,9 +73,10 @@ impl From<IoError> for NotTaken {
 }
 
 impl<W: World> Group<W> {
-    /// Returns when these blocks of a volume may be served here: what is to be taken over of them has been. `Fenced` if another map has
-    /// them. A request has no place in line yet: so one of another server waits here for a moment in all, however much changes meanwhile,
-    /// or it would have its turn after what has come since.
+    /// Returns when these blocks of a volume may be served here: all of their pieces have been taken over. `Fenced` if
+    /// another map has the blocks. The request has no place in the queue yet. So another server's request waits here
+    /// for a moment in all, however much changes meanwhile: otherwise it would have its turn after requests that came
+    /// later.
     pub async fn enter(&self, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
         if !self.shared.has_migrated.load(Ordering::Acquire) {
             return Ok(());
@@ -112,14 +113,14 @@ impl<W: World> Group<W> {
             for piece in begun {
                 let (group, migration) = (self.patient(), migration.clone());
                 self.shared.world.spawn(Box::pin(async move {
-                    let _ = group.take_over(&migration, piece, For::Client).await; // whoever waits looks
+                    let _ = group.take_over(&migration, piece, For::Client).await; // the waiting request looks itself
                 }));
             }
             let _ = self.wait_for(change, self.time_left(DRIVES_WAIT, since)).await?; // as in [`Group::wait`]
         }
     }
 
-    /// Starts taking over what the group is to, if nobody does that already.
+    /// Starts taking over the window's pieces, if no task does that already.
     pub fn start_taking_over(&self) {
         if !self.shared.has_migrated.load(Ordering::Acquire) {
             return;
@@ -162,7 +163,7 @@ impl<W: World> Group<W> {
                 is_still.then(|| Group::next_change(&mut state))
             };
             let Some(mut change) = change else { continue };
-            // Others ring too.
+            // The bell also rings for other changes.
             let mut rest = Box::pin(self.shared.world.sleep(pause));
             while let Either::Left((_, still)) = select(change, rest).await {
                 let mut state = self.lock();
@@ -174,7 +175,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Pieces that are under way for clients are over soon.
+    /// How long to rest while other pieces are left: pieces that are under way for clients are over soon.
     fn rest_before_the_others(&self, migration: &MapMigration) -> Duration {
         let takeover = &self.lock().takeover;
         match migration.agreed.stage {
@@ -184,7 +185,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Where there's nothing, nothing need be asked for piece by piece; if it isn't known soon, it is.
+    /// Waits to learn which chunks hold anything: pieces of empty chunks needn't be asked for. If that isn't known
+    /// soon, every piece is.
     async fn wait_for_what_is_held(&self, migration: &Arc<MapMigration>) {
         let map = self.engine().and_then(|engine| engine.map(self.shared.column.map));
         if let Some(held) = map.and_then(|map| map.held(migration)) {
@@ -232,7 +234,7 @@ impl<W: World> Group<W> {
             let missing: Vec<u64> = self.lock().takeover.missing((migration, number), blocks).collect();
             for piece in missing {
                 if !self.is_window(migration) {
-                    // What was begun comes to its end, for clients may wait for it.
+                    // Pieces that were begun come to their end, for clients may wait for them.
                     self.take_over_some(migration, &mut some, pace).await;
                     return false;
                 }
@@ -252,11 +254,11 @@ impl<W: World> Group<W> {
 
     fn claim(&self, migration: &MapMigration, piece: u64) -> Claim {
         let now = self.shared.world.now();
-        // Not under the lock: whoever has that of the engine, which this asks for, takes this one too.
+        // Not under the group's lock: this takes the engine's, which is the outer lock.
         let has_source = self.has_source(migration, piece);
         let state = &mut *self.lock();
         if !state.migration.as_ref().is_some_and(|now| now.is_same_window(migration)) {
-            return Claim::Others; // of what is to be taken over by now, nobody would end it
+            return Claim::Others; // nobody would end a piece of another window
         }
         let takeover = &mut state.takeover;
         if takeover.taken.contains(&piece) {
@@ -274,7 +276,7 @@ impl<W: World> Group<W> {
         Claim::Own
     }
 
-    /// Whether all that a piece comes from is led by somebody.
+    /// Whether all source columns of a piece have a primary.
     fn has_source(&self, migration: &MapMigration, piece: u64) -> bool {
         let Some(source) = self.engine().and_then(|engine| engine.map(migration.agreed.source)) else { return false };
         let runs = migration.fenced(self.shared.column.number, Blocks::new(piece, PIECE));
@@ -294,16 +296,16 @@ impl<W: World> Group<W> {
         taken.iter().all(Option::is_some)
     }
 
-    /// Clients of what has gone, and of what has not.
+    /// The clients' requests of both maps.
     fn served_of(&self, migration: &MapMigration) -> Served {
         let source = self.engine().and_then(|engine| engine.map(migration.agreed.source));
         source.map_or_else(|| self.served(), |source| self.served_with(&source))
     }
 
-    /// So many bytes were taken over. A rate that is set meanwhile is kept to soon.
+    /// Rests after so many bytes, to keep to the migration's rate. A changed rate is kept to soon.
     async fn keep_to_rate(&self, migration: &MapMigration, bytes: u64) {
         let began = self.shared.world.now();
-        // Each column has its part.
+        // Each column has its part of the rate.
         let shared_out = bytes.saturating_mul(migration.busy_columns()).saturating_mul(1_000_000);
         while self.is_window(migration) {
             let Some(rate) = self.lock().migration.as_ref().and_then(|now| now.agreed.rate) else { return };
@@ -316,14 +318,14 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether it's still this window that is to be taken over, here.
+    /// Whether this window is still to be taken over here.
     pub(super) fn is_window(&self, migration: &MapMigration) -> bool {
         let state = self.lock();
         state.migration.as_ref().is_some_and(|now| now.is_same_window(migration) && now.takes())
             && !state.served.removed
     }
 
-    /// How many bytes that were; `None` if it can't be now.
+    /// Takes a piece over. Returns its bytes; `None` if that isn't possible now.
     async fn take_over(&self, migration: &Arc<MapMigration>, piece: u64, by: For) -> Option<u64> {
         let mut pause = SOON;
         loop {
@@ -378,7 +380,7 @@ impl<W: World> Group<W> {
             asked.into_iter().collect::<Result<Vec<_>, NotTaken>>()?.into_iter().flatten().collect();
         let holds = |handed: &Handed| !handed.lines.is_empty();
         if handed.iter().all(|handed| !holds(handed) && handed.requests.is_empty()) {
-            // By what is agreed by now there may be something.
+            // By the epochs that are agreed by now there may be something.
             let is_agreed = Arc::ptr_eq(&self.lock().seen.epochs, &epochs);
             return if is_agreed { Ok(0) } else { Err(NotTaken::Yet) };
         }
@@ -392,7 +394,7 @@ impl<W: World> Group<W> {
         }
         handed.extend(unknown);
         self.write_handed(turn, (migration, blocks), &handed, &epochs).await?;
-        // What others see stays with them.
+        // Lines that others see stay with them.
         let released = migration.released(&epochs);
         let is_left = |handed: &Handed| handed.lines.iter().any(|line| released.contains(&line.newest));
         let left = runs.iter().filter(|run| {
@@ -404,7 +406,7 @@ impl<W: World> Group<W> {
         Ok(handed.iter().map(|handed| handed.blocks.len() as u64 * BLOCK).sum())
     }
 
-    /// What waits for too long to be taken over.
+    /// The piece that has waited for too long to be taken over.
     pub fn waits(&self, state: &State<W>) -> Option<Waits> {
         let migration = state.migration.as_ref().filter(|migration| migration.takes())?;
         let (piece, since) = state.takeover.oldest()?;
@@ -412,7 +414,7 @@ impl<W: World> Group<W> {
         (waited >= LONG).then(|| Waits { migration: migration.clone(), piece })
     }
 
-    /// Who is to hand it over, for people.
+    /// The servers that have to hand a piece over, for people.
     pub fn waits_for(&self, Waits { migration, piece }: &Waits) -> Option<String> {
         let source = self.engine()?.map(migration.agreed.source)?;
         let columns =

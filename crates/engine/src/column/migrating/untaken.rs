@@ -1,11 +1,12 @@
 //! Reads of pieces that can't be taken over now: there's no room for them here, or nobody can read some block of them.
 //!
-//! What the source has is read there, and what is here, line by line: nobody writes either, for whoever reads has the turn here, and
-//! writes wait for the piece to be taken. What the source can't read, or has let go in part, may be here.
+//! The reader gets the source's blocks from the source, and this map's own, line by line. Nobody writes either of them:
+//! the reader has the turn here, and writes wait for the piece to be taken over. Blocks that the source can't read, or
+//! has released in part, may be here.
 //!
-//! A piece of which a block can't be read anywhere stays where it is, and with it the migration: the block's readers are told of exactly
-//! that block. If the volumes turn around, it's the source's again, to be written. A block that nobody who goes is shown any more is
-//! in nobody's way.
+//! A piece with a block that can't be read anywhere stays where it is, and with it the migration: the block's readers
+//! are told of exactly that block. If the migration turns around, the piece is the source's again, to be written. A
+//! block that no migrating volume shows any more is in nobody's way.
 
 use super::handed::{Handed, shown_on_both};
 use super::lines::HeldBy;
@@ -22,13 +23,13 @@ use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, Lineage, Segments};
 use tepal_wire::message::volume::HandedLine;
 
-/// Whether what can't be taken over for this is read where it is.
+/// Whether a piece that can't be taken over for this error is read where it is.
 pub fn is_read_there(error: &IoError) -> bool {
     matches!(error, IoError::OutOfSpace | IoError::Damaged { .. })
 }
 
 impl<W: World> Group<W> {
-    /// As [`Group::read_blocks`], of blocks that may not all be here.
+    /// As [`Group::read_blocks`], for blocks that may not all be here.
     pub async fn read_untaken(&self, blocks: Blocks, subject: Subject) -> Result<Segments, IoError> {
         let mut segments = Segments::new();
         for piece in pieces(blocks) {
@@ -84,7 +85,7 @@ impl<W: World> Group<W> {
         shown.collect::<Result<Segments, IoError>>().map_err(NotTaken::Failed)
     }
 
-    /// What there is here of these blocks, in all lines. Whoever asks has their turn, and their copies are equal.
+    /// What all lines have here of these blocks. The caller has the blocks' turn, and their copies are equal.
     async fn all_here(&self, blocks: Blocks, epochs: &Epochs) -> Result<Vec<Handed>, IoError> {
         let lines: Vec<&Lineage> = epochs.history.lines().iter().collect();
         let (mut all, mut at) = (Vec::new(), blocks.first);
@@ -97,9 +98,10 @@ impl<W: World> Group<W> {
         Ok(all)
     }
 
-    /// Whether these blocks may be taken over, of which the source can't read some: each of those is here, or whoever goes sees a newer
-    /// one. Then some of them stay at the source, as others see them, and are handed over again should the piece be taken anew. So what
-    /// whoever goes writes or clears must go on hiding them: something stands in here, to be hidden.
+    /// Whether a piece may be taken over of which the source can't read some blocks: each such block is here, or the
+    /// migrating volumes see a newer one. Some of these blocks stay at the source, as others see them, and are handed
+    /// over again should the piece be taken over anew. So the migrating volume's own writes and clears must go on
+    /// hiding them: stand-ins are put here, to be hidden.
     pub(super) async fn check_what_is_damaged(
         &self,
         turn: Turn,
@@ -129,7 +131,7 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Newer ones first: they hide older ones.
+/// The lines that a reader sees, newer lines first: they hide older ones.
 fn lines_seen(epochs: &Epochs, reader: &Lineage) -> Vec<Epoch> {
     let lines = epochs.history.lines().iter().rev().map(Lineage::newest);
     lines.filter(|&newest| reader.sees(newest)).collect()

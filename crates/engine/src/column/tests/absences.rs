@@ -7,14 +7,14 @@ use tepal_sim::Executor;
 use tepal_sim::executor::Limits;
 
 impl Rig {
-    /// That the drive is down is agreed only after this is used; or that it's up is told.
+    /// The agreement that the drive is down, or the news that it's up, waits until this is used.
     pub(super) fn gate(&self, nth: usize) -> oneshot::Sender<()> {
         let (sender, receiver) = oneshot::channel();
         self.authority.hold(DriveId(nth as u64 + 1), receiver);
         sender
     }
-    /// The first drive is back from an absence in which it missed a write, and has caught up; that it's up is agreed, but
-    /// not told before the gate opens.
+    /// The first drive is back from an absence in which it missed a write, and has caught up. It's agreed that the
+    /// drive is up, but the news waits until the gate opens.
     pub(super) async fn first_returns_untold(&self) -> oneshot::Sender<()> {
         self.lose(0).await;
         self.write(0, 1, 1).await.unwrap();
@@ -30,7 +30,7 @@ impl Rig {
             engine.lose_drive(drive, Loss::Gone { drive, reason: "pulled".into() }).await;
         });
     }
-    /// That it has left isn't agreed yet.
+    /// The drive's leaving has begun, and isn't agreed yet.
     pub(super) async fn until_leaving(&self, nth: usize) {
         while !self.volume.map().is_leaving(DriveId(nth as u64 + 1)) {
             self.world.sleep(Duration::from_micros(10)).await;
@@ -75,7 +75,7 @@ impl Rig {
 }
 
 #[test]
-fn what_was_flushed_while_a_drive_was_leaving_is_not_taken_from_it_when_it_is_back() {
+fn data_flushed_while_a_drive_leaves_survives_its_return() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -98,7 +98,7 @@ fn what_was_flushed_while_a_drive_was_leaving_is_not_taken_from_it_when_it_is_ba
 }
 
 #[test]
-fn a_returned_drive_knows_also_what_a_third_one_missed_while_it_was_away() {
+fn a_returned_drive_knows_what_others_missed_meanwhile() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -125,7 +125,7 @@ fn a_returned_drive_knows_also_what_a_third_one_missed_while_it_was_away() {
 }
 
 #[test]
-fn nothing_waits_for_ever_when_the_drive_that_others_learn_from_fails_for_good() {
+fn no_request_hangs_when_the_drive_that_knows_fails() {
     told(|world| async move {
         for _ in 0..6 {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
@@ -151,7 +151,7 @@ fn nothing_waits_for_ever_when_the_drive_that_others_learn_from_fails_for_good()
 }
 
 #[test]
-fn catching_up_waits_for_no_drive_that_holds_nothing_of_the_region() {
+fn catching_up_waits_only_for_drives_with_the_region() {
     told(|world| async move {
         for _ in 0..6 {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 4).await;
@@ -176,7 +176,7 @@ fn catching_up_waits_for_no_drive_that_holds_nothing_of_the_region() {
 }
 
 #[test]
-fn copies_are_equal_after_the_source_left_in_the_middle_of_catching_up() {
+fn copies_become_equal_though_the_source_left_during_copying() {
     told(|world| async move {
         for _ in 0..10 {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2;durability=flush", 2).await;
@@ -208,7 +208,7 @@ fn copies_are_equal_after_the_source_left_in_the_middle_of_catching_up() {
 }
 
 #[test]
-fn a_drive_is_up_again_when_the_volume_that_it_was_behind_in_is_removed() {
+fn removing_a_volume_ends_a_drives_absence_from_it() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let spec = VolumeSpec { id: VolumeId(2), name: "w".into(), map: MapId(2), ..rig.volume.spec() };
@@ -224,7 +224,7 @@ fn a_drive_is_up_again_when_the_volume_that_it_was_behind_in_is_removed() {
 }
 
 #[test]
-fn a_huge_sparse_volume_is_trimmed_while_a_copy_is_away() {
+fn a_huge_sparse_volume_is_trimmed_without_one_copy() {
     let executor = Executor::new(1, Limits { steps: 100_000_000, time: Duration::from_secs(360_000) }, false);
     let world = SimWorld::boot(executor.core(), "server");
     let outcome = executor.run(async move {
@@ -250,7 +250,7 @@ fn a_huge_sparse_volume_is_trimmed_while_a_copy_is_away() {
 }
 
 #[test]
-fn a_flush_tells_what_was_lost_with_drives_that_left_together() {
+fn a_flush_reports_data_lost_when_drives_left_together() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -280,7 +280,7 @@ fn a_flush_tells_what_was_lost_with_drives_that_left_together() {
 }
 
 #[test]
-fn every_drive_that_is_here_says_what_the_absent_one_missed_though_the_server_was_killed_meanwhile() {
+fn every_present_drive_names_an_absent_drives_misses() {
     told(|world| async move {
         for _ in 0..30 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3;durability=flush", 3).await;
@@ -311,20 +311,20 @@ fn every_drive_that_is_here_says_what_the_absent_one_missed_though_the_server_wa
 }
 
 #[test]
-fn a_drive_is_back_while_its_leaving_ends() {
+fn a_drive_may_return_while_its_leaving_ends() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
         let core = rig.world.core().clone();
         rig.begin_losing(1);
         rig.world.sleep(Duration::from_micros(core.draw() % 300)).await;
-        rig.bring_back(1).await; // agreed already, marks are on their way
+        rig.bring_back(1).await; // the leaving is agreed already, marks are on their way
         assert!(rig.within(100, rig.until_healthy()).await.is_some(), "{:?}", rig.volume.health());
     });
 }
 
 #[test]
-fn old_data_is_not_believed_when_all_who_had_newer_are_gone() {
+fn old_data_is_not_believed_without_the_newer_copies() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -334,7 +334,7 @@ fn old_data_is_not_believed_when_all_who_had_newer_are_gone() {
         rig.write(0, 2, 1).await.unwrap();
         let drive = rig.engine.drive(DriveId(1)).unwrap();
         drive.checkpoint().await.unwrap();
-        rig.disks[0].rot(drive.geometry().slots_start); // so it can't be copied
+        rig.disks[0].rot(drive.geometry().slots_start); // so the block can't be copied
         rig.bring_back(1).await;
         rig.secs(60).await;
         assert!(rig.is_up(1) && !rig.missed(1).is_empty());
@@ -348,7 +348,7 @@ fn old_data_is_not_believed_when_all_who_had_newer_are_gone() {
 }
 
 #[test]
-fn a_drive_is_up_again_though_that_could_not_be_agreed_at_first() {
+fn a_drive_is_up_again_after_a_refused_agreement() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.lose(1).await;
@@ -383,7 +383,7 @@ fn marks_of_a_removed_volume_are_taken_back() {
 }
 
 #[test]
-fn a_drive_is_up_again_when_a_volume_in_which_nothing_was_settled_is_removed() {
+fn removing_an_unresolved_volume_lets_a_drive_return() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
         let spec =
@@ -407,7 +407,7 @@ fn a_drive_is_up_again_when_a_volume_in_which_nothing_was_settled_is_removed() {
 }
 
 #[test]
-fn a_drive_is_up_again_though_the_other_copy_of_a_part_of_it_has_failed_meanwhile() {
+fn a_drive_is_up_again_despite_another_copys_failure() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2;min_copies=2", 3).await;
         for extent in 0..6 {
@@ -421,7 +421,7 @@ fn a_drive_is_up_again_though_the_other_copy_of_a_part_of_it_has_failed_meanwhil
             let written = rig.within(100, rig.write(16, 2, 1)).await;
             assert_eq!(written, Some(Ok(())), "drives b and c are here and whole: {:?}", rig.volume.health());
             assert!(rig.is_up(1));
-            // What drives a and b held is lost: b was away when it was written last, and never says otherwise.
+            // The data of drives a and b is lost: b was away when it was written last, and never says otherwise.
             for lost in [0, 3] {
                 assert!(matches!(rig.within(100, rig.read(lost * 16)).await, Some(Err(IoError::Unavailable { .. }))));
             }

@@ -13,11 +13,11 @@ use tepal_wire::message::{Answer, Request, VolumeAnswer, VolumeFailure, VolumeOp
 
 const ME: ServerId = ServerId(1);
 const OTHER: ServerId = ServerId(2);
-/// Of another server.
+/// A drive of another server.
 const ELSEWHERE: DriveId = DriveId(9);
 const THIRD: ServerId = ServerId(3);
 
-/// Nobody answers; who is asked is noted.
+/// Peers that never answer; the servers that are asked are noted.
 #[derive(Default)]
 struct Silent(Mutex<Vec<ServerId>>);
 
@@ -28,7 +28,7 @@ impl Peers for Silent {
     }
 }
 
-/// This server, with drives of its own and a first one that another has.
+/// This server, with drives of its own, and a first drive at another server.
 struct Among {
     world: SimWorld,
     disks: Vec<SimDisk>,
@@ -52,7 +52,7 @@ impl Among {
         spec(id, "mirror:2", places(drives.iter().copied(), "mirror:2"))
     }
 
-    /// Those here are up since view 2.
+    /// The drives here are up since view 2.
     fn view(&self, view: View, server: ServerId, status: DriveStatus) -> Arc<ClusterView> {
         let here = (1..=self.disks.len() as u64).map(|id| (DriveId(id), ME, DriveStatus::Up(2)));
         let all = here.chain([(ELSEWHERE, server, status)]);
@@ -60,7 +60,7 @@ impl Among {
         Arc::new(ClusterView { view, drives, ..ClusterView::default() })
     }
 
-    /// Who was asked for something since.
+    /// The servers that were asked for something since.
     async fn asked(&self) -> Vec<ServerId> {
         self.world.sleep(Duration::from_secs(1)).await;
         std::mem::take(&mut *self.peers.0.lock().unwrap())
@@ -68,7 +68,7 @@ impl Among {
 }
 
 #[test]
-fn a_drive_that_has_come_up_at_another_server_is_asked_there_though_its_move_was_not_seen() {
+fn a_drive_is_asked_at_its_new_server() {
     told(|world| async move {
         let rig = Among::new(world, 1).await;
         rig.engine.open_volume_among(rig.spec(1, &[1, 9])).unwrap();
@@ -76,17 +76,17 @@ fn a_drive_that_has_come_up_at_another_server_is_asked_there_though_its_move_was
         let behind = rig.view(4, OTHER, DriveStatus::Behind(2, 4));
         rig.engine.follow(ME, &ClusterView::default(), &behind);
         assert_eq!(rig.asked().await.first(), Some(&OTHER));
-        // It was away, came back elsewhere, and was found to know what it misses.
+        // The drive was away, came back at another server, and was found to know what it misses.
         rig.engine.follow(ME, &behind, &rig.view(7, THIRD, DriveStatus::Up(7)));
         let now = rig.asked().await;
         assert!(now.contains(&THIRD) && !now.contains(&OTHER), "asked {now:?}");
     });
 }
 
-/// Story: a server was started while a volume went to another map. Only the one that it came from was open, in which a drive had
-/// nothing that it could miss: the drive was said to be up, and served what it had missed in the other.
+/// Story: a server was started during a migration. Only the source map was open, in which a drive could miss nothing:
+/// the drive was said to be up, and served blocks of the target that it had missed.
 #[test]
-fn a_drive_is_not_up_again_before_it_is_known_which_maps_volumes_go_to() {
+fn a_drive_stays_behind_until_target_maps_are_known() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
@@ -104,10 +104,10 @@ fn a_drive_is_not_up_again_before_it_is_known_which_maps_volumes_go_to() {
     });
 }
 
-/// Story: a volume was made while a drive was behind. Its server followed the state that says so, and hadn't opened the volume yet: what
-/// the drive may have missed there was asked of nobody, and it was said to be up.
+/// Story: a volume was made while a drive was behind. The drive's server followed the state that says so, and hadn't
+/// opened the volume yet: nobody was asked what the drive may have missed there, and it was said to be up.
 #[test]
-fn a_drive_is_not_up_again_before_a_volume_that_was_made_meanwhile_is_open() {
+fn a_drive_stays_behind_until_new_volumes_are_open() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         rig.engine.lose_drive(DriveId(2), Loss::Gone { drive: DriveId(2), reason: "pulled".into() }).await;
@@ -131,10 +131,10 @@ fn a_drive_is_not_up_again_before_a_volume_that_was_made_meanwhile_is_open() {
 }
 
 #[test]
-fn a_drive_of_which_another_server_leads_a_column_is_not_retired_for_its_read_errors() {
+fn a_drive_with_a_column_led_elsewhere_stays_unretired() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
-        // Whether the copy there has everything, only the one knows that leads it.
+        // Only the other server, which leads the column, knows whether the copy there has everything.
         rig.engine.open_volume_among(rig.spec(2, &[9, 1])).unwrap();
         let volume = rig.engine.open_volume(rig.spec(1, &[1, 2])).await.unwrap();
         rig.engine.all_volumes_opened();
@@ -153,9 +153,10 @@ fn a_drive_of_which_another_server_leads_a_column_is_not_retired_for_its_read_er
     });
 }
 
-/// What was sent by an older record mustn't be done after the change; and who knows more than the primary waits for it.
+/// A request by an older record must not be done after the change. A request by a newer record than the primary's waits
+/// for the primary.
 #[test]
-fn a_primary_answers_only_who_acts_by_the_same_revision_of_the_volume() {
+fn a_primary_answers_only_requests_of_its_own_revision() {
     told(|world| async move {
         let rig = Among::new(world, 2).await;
         let volume = rig.engine.open_volume_among(rig.spec(1, &[1, 2])).unwrap();
@@ -179,9 +180,9 @@ fn a_primary_answers_only_who_acts_by_the_same_revision_of_the_volume() {
     });
 }
 
-/// Story: requests for what only a drive had that was gone for good waited for somebody to lead it.
+/// Story: requests for data that only a failed drive had waited for a server to lead the column.
 #[test]
-fn what_only_a_drive_had_that_is_gone_for_good_is_an_error_where_nobody_leads_it() {
+fn data_lost_with_its_drive_fails_without_any_primary() {
     told(|world| async move {
         let rig = Among::new(world, 1).await;
         let (geometry, places) = (round(&places([9, 1], "stripe")), places([9, 1], "stripe"));
@@ -205,7 +206,7 @@ fn what_only_a_drive_had_that_is_gone_for_good_is_an_error_where_nobody_leads_it
 
 /// Story: a server's answer to a write that only a read can have ended the server that had asked.
 #[test]
-fn an_answer_that_a_write_can_not_have_is_no_reason_to_end_but_to_go_on_without_that_drive() {
+fn an_impossible_answer_to_writes_only_loses_the_drive() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.follow(3, DriveStatus::Up(2), |_| {});
@@ -217,7 +218,7 @@ fn an_answer_that_a_write_can_not_have_is_no_reason_to_end_but_to_go_on_without_
                 two.world.sleep(Duration::from_millis(1)).await;
             }
         };
-        // It's not agreed to go on without the drive, so it waits.
+        // It isn't agreed to go on without the drive, so the write waits.
         match select(Box::pin(write(2)), Box::pin(told)).await {
             Either::Left((outcome, _)) => panic!("one copy alone has it: {outcome:?}"),
             Either::Right(_) => {}

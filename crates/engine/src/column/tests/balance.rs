@@ -1,4 +1,4 @@
-//! Which copy is read, where one is another server's.
+//! Which copy is read, where one copy is another server's.
 
 use super::two_servers::Two;
 use super::*;
@@ -9,7 +9,7 @@ use tepal_sim::device::Faults;
 const BLOCKS: u64 = 256;
 
 #[test]
-fn reads_stay_at_home_until_fewer_are_under_way_on_the_other_drive() {
+fn reads_stay_local_until_another_drive_is_idler() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.follow(3, DriveStatus::Up(2), |_| {});

@@ -1,18 +1,19 @@
-//! Which copy is believed when the drive that knew most leaves in the middle: each story once broke a promise.
+//! Which copy is believed when the drive that knew most leaves halfway: each story once broke a promise.
 
 use super::*;
 use crate::places::CopyStatus;
 use futures_util::future::{Either, select};
 use tepal_model::EXTENT;
 
-/// A drive has its cache flushed by nobody, and loses it.
+/// A drive is unplugged without a flush of its cache, and loses it.
 async fn unplug(rig: &Rig, nth: usize) {
     rig.disks[nth].pull();
     rig.lose(nth).await;
     rig.disks[nth].plug_in();
 }
 
-/// The second drive loses a write that both had, while the first isn't known to be up; that is told before or after long.
+/// The second drive loses a write that both had, while the first isn't known to be up. The news of the first comes
+/// before or after a long absence.
 async fn the_second_loses_what_both_had(rig: Rig, is_told_before: bool) {
     let told_up = rig.first_returns_untold().await;
     assert!(rig.missed(0).is_empty() && !rig.is_up(0), "it has caught up, and isn't said to be up");
@@ -32,7 +33,7 @@ async fn the_second_loses_what_both_had(rig: Rig, is_told_before: bool) {
 }
 
 #[test]
-fn copies_are_compared_although_the_drive_that_knew_more_was_away_for_long() {
+fn copies_are_compared_after_a_knowing_drives_long_absence() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         the_second_loses_what_both_had(rig, false).await;
@@ -40,7 +41,7 @@ fn copies_are_compared_although_the_drive_that_knew_more_was_away_for_long() {
 }
 
 #[test]
-fn copies_are_compared_although_the_other_was_up_before_the_one_that_knew_more_was_back() {
+fn copies_are_compared_though_another_was_up_first() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         the_second_loses_what_both_had(rig, true).await;
@@ -48,7 +49,7 @@ fn copies_are_compared_although_the_other_was_up_before_the_one_that_knew_more_w
 }
 
 #[test]
-fn what_was_read_of_a_write_that_was_given_up_is_not_gone_afterwards() {
+fn data_read_of_an_abandoned_write_is_not_lost() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -79,7 +80,7 @@ fn what_was_read_of_a_write_that_was_given_up_is_not_gone_afterwards() {
 }
 
 #[test]
-fn a_drive_that_left_as_it_was_agreed_to_be_up_is_believed_as_agreed() {
+fn a_drive_that_leaves_while_agreed_up_is_believed() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -101,7 +102,7 @@ fn a_drive_that_left_as_it_was_agreed_to_be_up_is_believed_as_agreed() {
 }
 
 #[test]
-fn one_who_knows_nothing_vouches_for_nobody() {
+fn a_drive_that_knows_nothing_vouches_for_no_other() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -125,7 +126,7 @@ fn one_who_knows_nothing_vouches_for_nobody() {
 }
 
 #[test]
-fn a_drive_that_is_just_agreed_to_be_up_is_not_given_up_when_the_last_other_fails() {
+fn a_drive_just_agreed_up_survives_the_others_failure() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let told_up = rig.first_returns_untold().await;
@@ -138,7 +139,7 @@ fn a_drive_that_is_just_agreed_to_be_up_is_not_given_up_when_the_last_other_fail
 }
 
 #[test]
-fn a_drive_that_waited_for_another_is_up_when_that_one_has_failed() {
+fn a_waiting_drive_is_up_when_the_awaited_fails() {
     told(|world| async move {
         for while_here in [false, true] {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2;min_copies=2", 3).await;
@@ -168,7 +169,7 @@ fn a_drive_that_waited_for_another_is_up_when_that_one_has_failed() {
 }
 
 #[test]
-fn space_that_a_flush_gives_back_is_found_on_every_copy() {
+fn space_freed_by_flushes_is_found_on_every_copy() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.volume.resize(1 << 30);
@@ -177,13 +178,13 @@ fn space_that_a_flush_gives_back_is_found_on_every_copy() {
             block += 16;
         }
         rig.volume.trim(0, EXTENT).await.unwrap();
-        rig.write(16, 8, 16).await.unwrap(); // to a new slot; the old one is free when this is flushed
+        rig.write(16, 8, 16).await.unwrap(); // to a new slot; the old slot is free after the flush
         assert_eq!(rig.write(block, 9, 16).await, Ok(()));
     });
 }
 
 #[test]
-fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something() {
+fn a_failing_drive_with_an_only_copy_is_kept() {
     told(|world| async move {
         for alone in [false, true] {
             let rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
@@ -217,10 +218,11 @@ fn a_drive_with_many_read_errors_is_kept_while_it_has_the_only_copy_of_something
     });
 }
 
-/// Story: a server was cut off while the other drive returned, took what was written, and left again. It heard only that the drive had
-/// left, as it knew, and took its own, which had left in between, for the one that knew most: what was new read as zeros.
+/// Story: a server was cut off while the other drive returned, took writes, and left again. The server heard only that
+/// the drive had left, which it knew already, and took its own drive, which had left in between, for the one that knew
+/// most: new data read as zeros.
 #[test]
-fn a_drive_that_was_up_again_while_a_server_was_cut_off_is_waited_for() {
+fn an_absent_drive_that_was_up_meanwhile_is_awaited() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -239,7 +241,7 @@ fn a_drive_that_was_up_again_while_a_server_was_cut_off_is_waited_for() {
 }
 
 impl Rig {
-    /// It's agreed in that view what becomes of the copies of the first column on these drives.
+    /// Follows a state of that view that says which of the first column's copies on these drives are complete.
     fn follow_copies(&self, view: u64, copies: &[(u64, CopyStatus)]) {
         let mut places = Places::clone(&self.volume.spec().places);
         places.incomplete = copies.iter().map(|&(drive, status)| ((0, DriveId(drive)), status)).collect();
@@ -252,10 +254,10 @@ impl Rig {
     }
 }
 
-/// Story: a drive that wasn't found when a cluster was rebuilt counted as having been up last, as it might have gone on alone. When it
-/// was removed by hand, what others had of the same was an error everywhere.
+/// Story: a drive that wasn't found when a cluster was rebuilt counted as having been up last, as it might have gone on
+/// alone. When it was removed by hand, data that others had too was an error everywhere.
 #[test]
-fn a_drive_that_only_might_have_been_up_last_takes_nothing_with_it_when_it_is_removed() {
+fn removing_a_drive_that_was_maybe_last_loses_nothing() {
     for is_believed in [true, false] {
         told(move |world| async move {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;

@@ -1,14 +1,15 @@
-//! What may have changed since a snapshot, in random lives of a volume: all that differs, and little else.
+//! What may have changed since a snapshot, in random lives of a volume: all blocks that differ are named, and few
+//! others.
 
 use super::*;
 use crate::Within;
 use tepal_model::Lineage;
 use tepal_sim::random::Stream;
 
-/// All that is written.
+/// The blocks that are written.
 const BLOCKS: u64 = 40;
 
-/// What somebody sees: of each block its byte, and by which of all changes it has that.
+/// What a reader sees: for each block its byte, and the number of the change that wrote it.
 #[derive(Clone)]
 struct Seen {
     lineage: Lineage,
@@ -86,7 +87,7 @@ impl Life {
         }
     }
 
-    /// Of each block, whether it may have changed between two of them; `None` for the volume as it is now.
+    /// For each block, whether it may have changed between two moments; `None` is the volume as it is now.
     async fn changed(&self, from: &Seen, to: Option<&Seen>) -> Vec<bool> {
         let size = self.rig.volume.size();
         let older = self.rig.volume.snapshot(from.lineage.newest(), size);
@@ -107,8 +108,8 @@ impl Life {
         changed
     }
 
-    /// Whether it's said of nothing that it's the same where it isn't; and, if all copies were written together, of nothing that it may
-    /// have changed that nobody has touched.
+    /// Expects that no block that differs is said to be the same. If all copies were written together, also that no
+    /// untouched block is said to have changed.
     async fn expect(&self, is_exact: bool) {
         for (nth, from) in self.snapshots.iter().enumerate() {
             for to in self.snapshots.iter().map(Some).chain([None]) {
@@ -126,7 +127,7 @@ impl Life {
 }
 
 #[test]
-fn what_is_not_said_to_have_changed_between_two_times_is_the_same_whatever_happened_between() {
+fn blocks_not_said_to_have_changed_are_the_same() {
     told(|world| async move {
         for are_drives_lost in [false, true] {
             let mut life = Life::new(SimWorld::boot(world.core(), "server")).await;
@@ -142,14 +143,14 @@ fn what_is_not_said_to_have_changed_between_two_times_is_the_same_whatever_happe
                     life.expect(!are_drives_lost).await;
                 }
             }
-            life.rig.world.sleep(Duration::from_secs(20)).await; // what nobody sees is given back
+            life.rig.world.sleep(Duration::from_secs(20)).await; // layers that nobody sees are given back
             life.expect(!are_drives_lost).await;
         }
     });
 }
 
 #[test]
-fn what_has_changed_since_a_snapshot_that_is_gone_is_an_error() {
+fn changes_since_a_removed_snapshot_are_an_error() {
     told(|world| async move {
         let mut life = Life::new(world).await;
         life.change().await;

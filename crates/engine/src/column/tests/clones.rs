@@ -18,7 +18,7 @@ fn lineage(text: &str) -> Lineage {
     text.parse().unwrap()
 }
 
-/// What is agreed in a view: these volumes, by what they see, and the snapshots of these epochs.
+/// The epochs that are agreed in a view: these volumes with what they see, and the snapshots of these epochs.
 pub fn epochs(view: View, volumes: &[(VolumeId, &str)], snapshots: &[&str]) -> Arc<Epochs> {
     let head = |&(id, text): &(VolumeId, &str)| (id, Head { epoch: lineage(text).newest(), since: 0 });
     let readers = volumes.iter().map(|(_, text)| *text).chain(snapshots.iter().copied()).map(lineage);
@@ -46,7 +46,7 @@ impl Rig {
         self.engine.open_volume(spec).await.unwrap()
     }
 
-    /// With a clone of what the volume holds now.
+    /// Makes a clone of what the volume holds now.
     pub async fn cloned(&mut self) -> Volume<SimWorld> {
         self.epochs = with_clone();
         self.act_by(&self.epochs);
@@ -63,7 +63,7 @@ pub async fn read(volume: &Volume<SimWorld>, block: u64) -> Result<u8, IoError> 
 }
 
 #[test]
-fn a_clone_begins_with_what_the_snapshot_holds_and_neither_sees_what_the_other_does() {
+fn a_clone_begins_as_its_snapshot_without_sharing_writes() {
     told(|world| async move {
         for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
             let mut rig = Rig::new(world.clone(), layout, 3).await;
@@ -90,7 +90,7 @@ fn a_clone_begins_with_what_the_snapshot_holds_and_neither_sees_what_the_other_d
 }
 
 #[test]
-fn whichever_volume_is_removed_first_the_other_has_what_it_had_and_nothing_else_takes_space() {
+fn removing_either_volume_leaves_the_other_and_frees_space() {
     told(|world| async move {
         for (gone, stays, text) in [(ORIGIN, CLONE, "0-1,3-3"), (CLONE, ORIGIN, "0-2")] {
             let mut rig = Rig::new(world.clone(), "mirror:2", 2).await;
@@ -119,7 +119,7 @@ fn whichever_volume_is_removed_first_the_other_has_what_it_had_and_nothing_else_
 
 /// The map must be visited once when drives come and go, and all its lines be copied.
 #[test]
-fn a_drive_that_was_away_misses_nothing_of_either_volume_once_it_has_caught_up() {
+fn a_returned_drive_catches_up_with_a_clone_too() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 20).await.unwrap();
@@ -139,7 +139,7 @@ fn a_drive_that_was_away_misses_nothing_of_either_volume_once_it_has_caught_up()
 }
 
 #[test]
-fn what_a_removed_volume_had_under_way_ends_and_its_map_goes_on() {
+fn a_removed_volumes_requests_end_while_its_map_stays() {
     told(|world| async move {
         let mut rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -157,8 +157,8 @@ fn what_a_removed_volume_had_under_way_ends_and_its_map_goes_on() {
     });
 }
 
-/// The servers are killed when a request for a volume that sees this has reached one copy of two, and not the other; another one,
-/// of the other volume, has too.
+/// The servers are killed when a request for a volume that sees this has reached one copy of two, and not the other. A
+/// request of the other volume has reached one copy too.
 async fn killed_with_requests_on_one_copy(rig: &Rig, nth: usize, seen: &str, other: &str) {
     rig.disks.iter().for_each(SimDisk::process_killed);
     let world = SimWorld::boot(rig.world.core(), "its last moment");
@@ -175,9 +175,9 @@ async fn killed_with_requests_on_one_copy(rig: &Rig, nth: usize, seen: &str, oth
     }
 }
 
-/// Notes of requests are of blocks, whichever volume they were for.
+/// Notes of requests are of blocks, whichever volume the requests were for.
 #[test]
-fn a_request_in_doubt_is_done_once_of_its_volume_whatever_the_other_one_had_under_way() {
+fn a_request_in_doubt_runs_once_beside_other_volumes() {
     told(|world| async move {
         for (id, seen, other) in [(ORIGIN, "0-2", "0-1,3-3"), (CLONE, "0-1,3-3", "0-2")] {
             for nth in 0..2 {
@@ -195,9 +195,9 @@ fn a_request_in_doubt_is_done_once_of_its_volume_whatever_the_other_one_had_unde
                 let (of_origin, of_clone) = (rig.read(0).await.unwrap(), read(&clone, 0).await.unwrap());
                 let [asked, beside] = if id == ORIGIN { [of_origin, of_clone] } else { [of_clone, of_origin] };
                 assert_eq!(asked, 9);
-                // What the first copy has decides of the request that nobody asks for any more.
+                // The first copy's data decides about the request that nobody retries.
                 assert_eq!(beside, if nth == 0 { 8 } else { 1 });
-                // Each copy alone says the same.
+                // Each copy alone has the same.
                 rig.lose(nth).await;
                 assert_eq!((rig.read(0).await.unwrap(), read(&clone, 0).await.unwrap()), (of_origin, of_clone));
             }

@@ -1,4 +1,4 @@
-//! Snapshots where several servers act by what is agreed, each as soon as it hears of it.
+//! Snapshots where several servers act by the agreed state, each as soon as it hears of the snapshot.
 
 use super::two_servers::Two;
 use super::*;
@@ -19,7 +19,7 @@ fn epochs(view: View) -> Arc<Epochs> {
 }
 
 impl Two {
-    /// The first server leads all.
+    /// The first server leads all columns.
     async fn led(world: SimWorld) -> Self {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.follow(3, DriveStatus::Up(2), |_| {});
@@ -45,7 +45,7 @@ impl Two {
         join(&snapshot.read(0, BLOCK).await.unwrap())[0]
     }
 
-    /// What was done within a moment, or is still being done.
+    /// The outcome of work that ends within a moment, or else the work.
     async fn soon<F: Future + Unpin>(&self, work: F) -> Result<F::Output, F> {
         match select(work, Box::pin(self.world.sleep(MOMENT))).await {
             Either::Left((output, _)) => Ok(output),
@@ -54,10 +54,11 @@ impl Two {
     }
 }
 
-/// Story: a server heard of a snapshot before it followed the state in which that was agreed, and wrote in the new epoch at once. By that
-/// state another one led: it knew of earlier states only, and didn't see what had been written.
+/// Story: a server heard of a snapshot before it followed the state in which the snapshot was agreed, and wrote in the
+/// new epoch at once. By that state another server led: the other knew of earlier states only, and didn't see the
+/// write.
 #[test]
-fn nobody_writes_in_an_epoch_before_he_acts_by_the_view_since_which_it_is() {
+fn no_write_uses_an_epoch_before_following_its_view() {
     told(|world| async move {
         let two = Two::led(world).await;
         two.home.map(MapId(1)).unwrap().go_on_with(epochs(5));
@@ -70,10 +71,11 @@ fn nobody_writes_in_an_epoch_before_he_acts_by_the_view_since_which_it_is() {
     });
 }
 
-/// Story: a snapshot was answered while a primary had no lease, as nobody waits for such a one. It read for a client that came after the
-/// snapshot, had a lease again, and told what had been there before a write that the snapshot showed.
+/// Story: a snapshot was answered while a primary had no lease, as nobody waits for such a primary. The primary read
+/// for a client that came after the snapshot, had a lease again, and answered with data older than a write that the
+/// snapshot showed.
 #[test]
-fn a_primary_that_has_no_lease_reads_nothing_yet() {
+fn a_primary_without_a_lease_reads_nothing() {
     told(|world| async move {
         let mut were_under_way = 0;
         for _ in 0..30 {
@@ -99,9 +101,9 @@ fn a_primary_that_has_no_lease_reads_nothing_yet() {
     });
 }
 
-/// Story: a request that was asked again, and had been done, was answered while another primary still wrote in the epoch of before.
+/// Story: a retried request that had been done was answered while another primary still wrote in the epoch before.
 #[test]
-fn a_request_in_doubt_that_is_done_is_answered_when_all_act_in_the_newest_epoch() {
+fn a_retry_is_answered_when_all_know_its_epoch() {
     told(|world| async move {
         let two = Two::led(world).await;
         let origin = Origin { gateway: 9, slot: 1, number: 1, view: 3 };

@@ -1,4 +1,4 @@
-//! Requests that are sent again, as nobody knows what became of them.
+//! Requests that are sent again, as nobody knows whether they were carried out.
 
 use super::*;
 use tepal_codec::checksum::block_crcs;
@@ -9,10 +9,10 @@ use tepal_wire::message::Tag;
 
 pub const REQUEST: Origin = Origin { gateway: 1, slot: 2, number: 3, view: 4 };
 
-/// In the first column of two, at the start of an extent; recovery comes to its region last.
+/// In the first column of two, at the start of an extent. Recovery comes to its region last.
 pub const AT: u64 = 1920;
 
-/// What a gateway writes to the blocks from there on.
+/// A gateway's write to the blocks from [`AT`] on.
 pub async fn ask(rig: &Rig, byte: u8, count: usize, is_in_doubt: bool) -> Result<(), IoError> {
     let group = rig.volume.seats()[0].group().unwrap();
     let data = Gather::from_iter([Bytes::from(vec![byte; count * BLOCK as usize])]);
@@ -36,7 +36,7 @@ pub async fn killed_with_a_request_on_one_copy(rig: &Rig, nth: usize, byte: u8) 
     drive.write(write).await.unwrap();
 }
 
-/// The servers were killed like that, and are back.
+/// The servers were killed so, and are back.
 async fn with_a_request_on_one_copy(world: SimWorld, nth: usize) -> Rig {
     let mut rig = Rig::new(world, "mirror:2", 2).await;
     rig.write(AT, 1, 4).await.unwrap();
@@ -45,7 +45,7 @@ async fn with_a_request_on_one_copy(world: SimWorld, nth: usize) -> Rig {
     rig
 }
 
-/// Whether each copy of its first block has taken it.
+/// Whether each copy of the request's first block has taken the request.
 fn taken(rig: &Rig) -> Vec<bool> {
     let copies = rig.volume.copies_at(AT * BLOCK).into_iter();
     let has_taken = |(at, first)| {
@@ -55,9 +55,9 @@ fn taken(rig: &Rig) -> Vec<bool> {
     copies.map(has_taken).collect()
 }
 
-/// Story: all holders were killed, and their clients told of errors for what was under way.
+/// Story: all holders were killed, and their clients were told of errors for requests under way.
 #[test]
-fn what_was_done_is_not_done_again_after_all_were_restarted_and_what_was_not_is() {
+fn after_all_restart_retried_requests_run_exactly_once() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         ask(&rig, 1, 4, false).await.unwrap();
@@ -67,7 +67,7 @@ fn what_was_done_is_not_done_again_after_all_were_restarted_and_what_was_not_is(
         for (block, byte) in [(0, 1), (1, 1), (2, 2), (3, 1)] {
             assert_eq!(rig.read(AT + block).await.unwrap(), byte, "block {block}");
         }
-        // Of another request nothing is known.
+        // Nothing is known of another request.
         ask(&rig, 3, 6, true).await.unwrap();
         assert_eq!(
             [rig.read(AT + 3).await.unwrap(), rig.read(AT + 5).await.unwrap()],
@@ -77,10 +77,10 @@ fn what_was_done_is_not_done_again_after_all_were_restarted_and_what_was_not_is(
     });
 }
 
-/// Story: what a request had written on one copy was taken back when the copies were made equal, and that copy still said that the request
-/// was done.
+/// Story: a request's data on one copy was taken back when the copies were made equal, and that copy still said that
+/// the request was done.
 #[test]
-fn whichever_copy_decides_decides_about_requests_too() {
+fn the_copy_that_decides_also_decides_about_requests() {
     for nth in [0, 1] {
         told(move |world| async move {
             let rig = with_a_request_on_one_copy(world, nth).await;
@@ -93,10 +93,10 @@ fn whichever_copy_decides_decides_about_requests_too() {
     }
 }
 
-/// Story: a write of less than a block, before that was settled, wrote what one copy had to the other, which still said that it had
-/// taken something else.
+/// Story: a write of a part of a block, before the region was resolved, wrote one copy's data to the other copy, which
+/// still said that it had taken another request.
 #[test]
-fn a_write_of_part_of_a_block_takes_no_content_from_copy_to_copy_without_its_requests() {
+fn a_partial_write_copies_no_content_without_its_requests() {
     for nth in [0, 1] {
         told(move |world| async move {
             let rig = with_a_request_on_one_copy(world, nth).await;
@@ -104,7 +104,7 @@ fn a_write_of_part_of_a_block_takes_no_content_from_copy_to_copy_without_its_req
                 0 => rig.volume.write(AT * BLOCK + 100, Bytes::from(vec![7; 100]), false).await.unwrap(),
                 _ => rig.volume.write_zeroes(AT * BLOCK + 100, 100, false).await.unwrap(),
             }
-            // Any of them may be the only one that is left.
+            // Any copy may be the only one that is left.
             for ((at, first), taken) in rig.volume.copies_at(AT * BLOCK).into_iter().zip(taken(&rig)) {
                 let drive = rig.engine.drive(at).unwrap();
                 let content = join(&drive.read(MapId(1), first, 1, &Lineage::default()).await.unwrap());

@@ -13,16 +13,17 @@ const GIVEN_BACK: Duration = Duration::from_secs(12);
 struct Leaving {
     going: Going,
     clone: Volume<SimWorld>,
-    /// What the origin and its snapshot have on drives, without the clone.
+    /// The bytes that the origin and its snapshot have on drives, without the clone.
     of_others: u64,
 }
 
-/// Blocks in both chunks: what the origin has had since the snapshot, and what the clone has there.
+/// Blocks in both chunks: the origin's byte since the snapshot, and the clone's byte.
 const BOTH: [(u64, u8, u8); 9] =
     [(0, 1, 1), (3, 2, 3), (4, 1, 4), (7, 2, 1), (21, 1, 0), (300, 0, 5), (1500, 1, 1), (1503, 2, 3), (1521, 1, 0)];
 
 impl Leaving {
-    /// A clone that shares what was written, each a first block, a byte and how many blocks; and what is agreed once it leaves.
+    /// A clone that shares these written runs, each a first block, a byte and a number of blocks; and the state that is
+    /// agreed once the clone leaves.
     async fn before(
         world: SimWorld,
         layout: &'static str,
@@ -42,7 +43,7 @@ impl Leaving {
         (Leaving { going, clone, of_others: 0 }, begins)
     }
 
-    /// The same of blocks that have one copy each: what rots can't be repaired.
+    /// The same with blocks that have one copy each: rotten blocks can't be repaired.
     async fn before_of_one_copy(world: SimWorld) -> (Self, ClusterView) {
         Leaving::before(world, "stripe", "mirror:2;extent=4K", &[(0, 1, 40)]).await
     }
@@ -57,7 +58,7 @@ impl Leaving {
         for (block, byte) in [(3, 3), (4, 4), (300, 5), (1503, 3)] {
             write(clone, block, byte).await.unwrap();
         }
-        // As the snapshot has it, all the same.
+        // A write of the clone's own, with the snapshot's byte.
         write(clone, 5, 1).await.unwrap();
         for block in [20, 1520] {
             clone.trim(block * BLOCK, 4 * BLOCK).await.unwrap();
@@ -67,7 +68,7 @@ impl Leaving {
         leaving
     }
 
-    /// All of it is on its way at once.
+    /// All chunks are on their way at once.
     fn leave_at_once(&self, begins: ClusterView) {
         let whole = |(source, agreed): (MapId, Arc<Migration>)| {
             (source, Arc::new(Migration { fence: agreed.chunks, ..Migration::clone(&agreed) }))
@@ -76,12 +77,12 @@ impl Leaving {
         self.going.follow(ClusterView { migrations, ..begins });
     }
 
-    /// No copy that is here is behind, and no log says any more that something is under way.
+    /// Waits until no copy here is behind, and no log has a busy mark.
     async fn until_settled(&self) {
         self.going.rig.world.sleep(SETTLED).await;
     }
 
-    /// One of the shared blocks can't be read any more where it was written. Which it is.
+    /// Lets one of the shared blocks rot where it was written. Returns the block.
     async fn let_rot(&self) -> u64 {
         let rig = &self.going.rig;
         let drive = rig.engine.drive(DriveId(1)).unwrap();
@@ -113,7 +114,7 @@ impl Leaving {
         }
     }
 
-    /// Each map is read by its own volumes alone.
+    /// Now each map is read by its own volumes alone.
     async fn part(&self) {
         let now = self.going.now();
         let epochs = [
@@ -126,7 +127,7 @@ impl Leaving {
 }
 
 #[test]
-fn a_clone_that_leaves_takes_what_it_sees_and_the_others_keep_what_they_have() {
+fn a_leaving_clone_takes_its_data_without_the_others() {
     told(|world| async move {
         for (layout, to) in [("mirror:2", "mirror:3;extent=4K"), ("stripe;extent=4K", "mirror:2;extent=1M")] {
             let leaving = Leaving::begin(world.clone(), layout, to).await;
@@ -147,7 +148,7 @@ fn a_clone_that_leaves_takes_what_it_sees_and_the_others_keep_what_they_have() {
             let copies = u64::from(layout.starts_with("mirror")) + 1;
             let of_others = leaving.going.held(SOURCE);
             assert!(of_others <= leaving.of_others + copies * (64 << 10), "{of_others} of {}", leaving.of_others);
-            // Nothing binds them any more.
+            // The volumes are independent now.
             leaving.going.rig.engine.remove_one_of_several(ORIGIN).now_or_never();
             leaving.going.rig.engine.end_unknown_maps(|map| map == TARGET).await;
             assert_eq!(leaving.going.held(SOURCE), 0);
@@ -159,9 +160,10 @@ fn a_clone_that_leaves_takes_what_it_sees_and_the_others_keep_what_they_have() {
     });
 }
 
-/// Story: what a clone sees of its origin stays at the source, so it's handed over again by whoever leads next: the clone's own mustn't be.
+/// Story: blocks of the origin that a clone sees stay at the source, so they are handed over again to the next primary.
+/// They must not overwrite the clone's own writes.
 #[test]
-fn what_was_written_since_a_piece_was_taken_over_stays_however_often_it_is_taken_over_again() {
+fn a_repeated_takeover_overwrites_no_newer_write() {
     told(|world| async move {
         let leaving = Leaving::begin(world, "mirror:2", "mirror:3;extent=4K").await;
         let mut changed = Vec::new();
@@ -169,7 +171,7 @@ fn what_was_written_since_a_piece_was_taken_over_stays_however_often_it_is_taken
             for byte in 30..33 {
                 leaving.going.begin_window_anew();
                 leaving.expect(&changed).await;
-                // As it was in the snapshot, trimmed, and something else.
+                // The snapshot's byte, a trim, and another byte.
                 for (block, is_own) in [(3, byte), (1503, byte), (4, 1), (300, 0)] {
                     match is_own {
                         0 => leaving.clone.trim(block * BLOCK, BLOCK).await.unwrap(),
@@ -188,7 +190,7 @@ fn what_was_written_since_a_piece_was_taken_over_stays_however_often_it_is_taken
 }
 
 #[test]
-fn a_clone_that_comes_back_shares_again_what_it_shared() {
+fn a_clone_that_comes_back_shares_again() {
     told(|world| async move {
         let leaving = Leaving::begin(world, "mirror:2", "stripe;extent=4K").await;
         let before = leaving.going.held(SOURCE);
@@ -203,7 +205,7 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
         }
         let mut changed = changed.to_vec();
         for byte in 10..12 {
-            // What has come back is asked for again, and mustn't come again.
+            // Blocks that have come back are asked for again, and must not come again.
             for (block, of_origin) in [(4, 1), (1503, 2), (21, 1)] {
                 write(&leaving.clone, block, byte).await.unwrap();
                 changed.push((block, of_origin, byte));
@@ -221,16 +223,16 @@ fn a_clone_that_comes_back_shares_again_what_it_shared() {
     });
 }
 
-/// Story: a drive was away when a clone wrote what it shares once more, or when what the clone had was released. When it was back, one copy
-/// had something as the clone's own that the other hadn't, data or that it hides zeros; and it handed that over, onto what the clone had
-/// written since.
+/// Story: a drive was away when a clone wrote a shared block's data again, or when the clone's own data was released.
+/// When the drive was back, one copy had something as the clone's own that the other copy didn't have: data, or a note
+/// that hides zeros. The copy handed that over, onto the clone's newer writes.
 #[test]
-fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newer() {
+fn the_clones_data_on_one_copy_overwrites_nothing_newer() {
     told(|world| async move {
         let kinds = [(1, false), (1, true), (5, true), (0, false), (0, true)];
         for (away, byte, is_away_when_it_leaves) in kinds.iter().flat_map(|&(byte, is)| [(0, byte, is), (1, byte, is)])
         {
-            // What is taken out is as the origin has it, too: zeros.
+            // Blocks that are taken out are as the origin has them, too: zeros.
             let of_origin = byte.min(1);
             let shared = [(0, 1, 40), (0, of_origin, 1)];
             let (leaving, begins) = Leaving::before(world.clone(), "mirror:2", "mirror:3", &shared).await;
@@ -273,10 +275,10 @@ fn what_only_one_copy_has_as_the_clones_own_is_written_over_nothing_that_is_newe
     });
 }
 
-/// Story: a block that a clone shares rotted when the clone had it already. It was handed over again, as all that is shared, couldn't be,
-/// and writes around it failed until the clone was called back.
+/// Story: a shared block rotted when the clone had it already. The block had to be handed over again, like all shared
+/// blocks, couldn't be, and writes around it failed until the clone was called back.
 #[test]
-fn what_rots_where_a_clone_has_taken_it_from_is_in_nobodys_way() {
+fn rot_in_a_taken_shared_block_stops_no_write() {
     told(|world| async move {
         let (leaving, begins) = Leaving::before_of_one_copy(world).await;
         leaving.leave_at_once(begins);
@@ -299,7 +301,7 @@ fn what_rots_where_a_clone_has_taken_it_from_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_clone_once_the_clone_has_its_own() {
+fn an_unreadable_shared_block_goes_once_the_clone_overwrites() {
     told(|world| async move {
         let (leaving, begins) = Leaving::before_of_one_copy(world).await;
         let (going, clone) = (&leaving.going, &leaving.clone);
@@ -318,7 +320,7 @@ fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_
         for byte in 8..10 {
             assert_eq!(read(clone, bad).await, Ok(byte - 1));
             write(clone, bad, byte).await.unwrap();
-            // Where it came from it's as damaged as it was.
+            // At the source the block is as damaged as before.
             going.begin_window_anew();
         }
         going.move_on().await;
@@ -329,10 +331,10 @@ fn a_shared_block_that_nobody_can_read_is_an_error_there_only_and_goes_with_the_
     });
 }
 
-/// Story: of a shared block that can't be read nothing was there to be hidden where a clone went. What the clone took out there was
-/// nowhere, and the block was handed over again, or seen again where the clone came back to.
+/// Story: nothing of an unreadable shared block was at the target to be hidden. A clone's clear of the block left no
+/// trace, and the block was handed over again, or seen again after the clone came back.
 #[test]
-fn what_a_clone_takes_out_of_a_shared_block_that_nobody_can_read_stays_out() {
+fn a_cleared_unreadable_shared_block_stays_cleared() {
     told(|world| async move {
         for is_out_before in [true, false] {
             let (leaving, begins) = Leaving::before_of_one_copy(world.clone()).await;
@@ -359,10 +361,10 @@ fn what_a_clone_takes_out_of_a_shared_block_that_nobody_can_read_stays_out() {
     });
 }
 
-/// Story: a volume had left others for a map of its own, and was removed, before its server had followed that: by what it followed, the
-/// volume was still on its way, and the map that the others have was ended with it.
+/// Story: a volume had left others for a map of its own, and was removed before its server had followed that. By the
+/// followed state the volume was still on its way, and the others' map was ended with it.
 #[test]
-fn a_volume_that_is_removed_before_it_is_known_to_have_left_takes_only_its_own_map_with_it() {
+fn removing_a_just_departed_volume_keeps_the_others_map() {
     told(|world| async move {
         let leaving = Leaving::begin(world, "mirror:2", "mirror:3;extent=4K").await;
         leaving.going.until_taken().await;

@@ -1,4 +1,5 @@
-//! What other servers ask of a primary: it takes no room while it waits for drives, and isn't done after they have stopped asking.
+//! Requests of other servers at a primary: they take no room while they wait for drives, and aren't done after the
+//! other server has stopped asking.
 
 use super::*;
 use crate::column::redundancy::Given;
@@ -8,10 +9,10 @@ use tepal_model::buffer::join as join_pieces;
 use tepal_model::{Lineage, Origin};
 use tepal_wire::message::Tag;
 
-/// Story: requests of another server for a volume whose drive was away took all the room that there was between two servers, so
-/// those for other volumes waited too.
+/// Story: another server's requests for a volume whose drive was away took all the room between two servers, so
+/// requests for other volumes waited too.
 #[test]
-fn what_another_server_asks_is_not_kept_waiting_and_is_not_done_afterwards() {
+fn another_servers_request_waits_shortly_and_never_runs_later() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -34,9 +35,9 @@ fn what_another_server_asks_is_not_kept_waiting_and_is_not_done_afterwards() {
     });
 }
 
-/// The checksum of a block is computed where the block enters. A wrong one tells whether it was computed again.
+/// A block's checksum is computed where the block enters. A wrong checksum shows whether it was computed again.
 #[test]
-fn a_primary_keeps_the_checksums_that_came_with_the_data() {
+fn a_primary_keeps_the_checksums_that_come_with_data() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let group = rig.volume.groups()[0].for_others();
@@ -49,7 +50,7 @@ fn a_primary_keeps_the_checksums_that_came_with_the_data() {
             let (sums, _) = copy.content(map, place, 2, &Lineage::default()).await.unwrap();
             assert_eq!(sums, [Some(7), Some(8)]);
         }
-        // Those of pieces of blocks are of no use.
+        // Checksums of parts of blocks are of no use.
         group.write(VolumeId(1), BLOCK + 1, given([7, 8, 9].into_iter().collect()), true, None).await.unwrap();
         for copy in &copies {
             let (sums, _) = copy.content(map, place, 4, &Lineage::default()).await.unwrap();
@@ -58,10 +59,11 @@ fn a_primary_keeps_the_checksums_that_came_with_the_data() {
     });
 }
 
-/// Story: a write that some copies had, and that waited for others to return, kept its asker's place for as long, and so did all that
-/// waited for its turn: no other volume of that server was asked for anything, nor was a server heard any more that was started anew.
+/// Story: a write that some copies had, and that waited for others to return, kept its asker's place for as long, and
+/// so did all requests that waited for its turn. No other volume of that server could be asked for anything, nor was a
+/// server heard any more that was started anew.
 #[test]
-fn what_another_server_asks_and_has_begun_goes_on_without_it_and_what_waits_behind_it_is_asked_again() {
+fn a_begun_write_outlives_its_asker_unlike_queued_requests() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -95,9 +97,10 @@ fn what_another_server_asks_and_has_begun_goes_on_without_it_and_what_waits_behi
     });
 }
 
-/// Story: who was asked to clear what lies past a volume's end waited for drives that know what there is, and kept the asker's place.
+/// Story: a request to clear past a volume's end waited for the drives that know what there is to clear, and kept the
+/// asker's place.
 #[test]
-fn another_server_that_has_a_volume_cleared_is_not_kept_waiting_for_drives() {
+fn clearing_for_another_server_waits_shortly_for_drives() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -116,11 +119,11 @@ async fn fill(group: &Group<SimWorld>, (offset, length): (u64, u64), byte: u8) -
     group.write(VolumeId(1), offset, data, true, None).await
 }
 
-/// Story: a client's write of a part of a block waited until copies were equal, and was put in line anew then. Its client had gone
-/// meanwhile, and come back, and what it had written since was overwritten. Then, for a while, it was told to ask again: where copies
-/// might differ again each time, it never came to its turn.
+/// Story: a client's write of a part of a block waited until copies were equal, and was queued anew then. The client
+/// had gone meanwhile, and come back, and its later write was overwritten. For a while after that was
+/// mended, such a write was told to ask again: where copies might differ again each time, it never had its turn.
 #[test]
-fn what_waits_for_equal_copies_keeps_its_place() {
+fn a_write_waiting_for_equal_copies_keeps_its_place() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 8).await.unwrap();
@@ -140,10 +143,10 @@ fn what_waits_for_equal_copies_keeps_its_place() {
     });
 }
 
-/// Story: what another server asked gave its place up after a second, also behind writes that waited for nobody, but for their slow
-/// drives. Where there were always some it never had its turn.
+/// Story: another server's request gave its place up after a second, also behind writes that waited for no drive, but
+/// were slow. Behind endless slow writes it never had its turn.
 #[test]
-fn what_another_server_asks_keeps_its_place_behind_what_only_takes_long() {
+fn another_servers_request_keeps_its_place_behind_slow_writes() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let group = rig.volume.groups()[0].for_others();
@@ -164,9 +167,9 @@ fn what_another_server_asks_keeps_its_place_behind_what_only_takes_long() {
     });
 }
 
-/// Story: behind writes without end it kept its place for ever, also where another server led by then.
+/// Story: behind endless writes a request kept its place for ever, even when another server led by then.
 #[test]
-fn what_another_server_asks_gives_its_place_up_after_seconds_and_at_once_where_another_leads() {
+fn another_servers_request_leaves_after_seconds_or_once_deposed() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let group = rig.volume.groups()[0].for_others();
@@ -183,10 +186,10 @@ fn what_another_server_asks_gives_its_place_up_after_seconds_and_at_once_where_a
     });
 }
 
-/// Story: what another server asked kept its place for seconds behind writes that were in line themselves behind one that waited for a
-/// drive, and took room as long.
+/// Story: another server's request kept its place for seconds behind writes that were queued themselves behind a write
+/// that waited for a drive. It took room for as long.
 #[test]
-fn what_another_server_asks_gives_its_place_up_soon_where_others_ahead_are_held_up() {
+fn another_servers_request_leaves_soon_behind_held_up_writes() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         let group = rig.volume.groups()[0].for_others();
@@ -199,10 +202,10 @@ fn what_another_server_asks_gives_its_place_up_soon_where_others_ahead_are_held_
     });
 }
 
-/// Story: a write that had begun, and then had no copy to merge with, kept its turn for itself until a drive returned. What others asked
-/// waited behind it for seconds, as behind a slow drive.
+/// Story: a write that had begun, and then had no copy to merge with, kept its turn for itself until a drive returned.
+/// Others' requests waited behind it for seconds, as behind a slow drive.
 #[test]
-fn a_write_that_has_begun_and_has_nothing_to_merge_with_lends_its_turn() {
+fn a_begun_write_that_cannot_merge_lends_its_turn() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -227,9 +230,10 @@ fn a_write_that_has_begun_and_has_nothing_to_merge_with_lends_its_turn() {
     });
 }
 
-/// Story: who asked for zeros that begin and end within blocks was let go, and told to ask again, though nothing had to wait for drives.
+/// Story: the asker of zeros that begin and end within blocks was let go, and told to ask again, though nothing had to
+/// wait for drives.
 #[test]
-fn zeros_that_wait_for_nothing_are_done_when_they_are_answered() {
+fn zeros_that_wait_for_nothing_are_done_when_answered() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 4).await.unwrap();

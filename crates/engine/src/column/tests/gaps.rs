@@ -18,13 +18,13 @@ impl Rig {
         self.engine.has_nothing_of(MAP, &[gap]).await
     }
 
-    /// As the servers do that close gaps.
+    /// Has the gap forgotten, as servers do that close gaps.
     async fn forget(&self, gap: Span) {
         assert_eq!(self.quiet().await.len(), self.disks.len(), "each column");
         assert_eq!(self.have_nothing_of(gap).await, [DriveId(1), DriveId(2)]);
     }
 
-    /// In blocks that are all the same.
+    /// Writes each block by itself, all with the same byte.
     async fn write_each(&self, blocks: impl Iterator<Item = u64>, byte: u8) {
         for block in blocks {
             self.write(block, byte, 1).await.unwrap();
@@ -33,7 +33,7 @@ impl Rig {
 }
 
 #[test]
-fn what_was_rolled_back_is_gone_for_good_once_drives_have_said_so() {
+fn rolled_back_data_is_gone_once_drives_say_so() {
     for layout in ["mirror:2", "mirror:2;durability=flush"] {
         told(move |world| async move {
             let mut rig = Rig::new(world, layout, 2).await;
@@ -46,7 +46,7 @@ fn what_was_rolled_back_is_gone_for_good_once_drives_have_said_so() {
             rig.write(1, 3, 1).await.unwrap();
             rig.volume.flush().await.unwrap();
             rig.forget((2, 2)).await;
-            // The power is lost at once.
+            // The power fails at once.
             rig.disks.iter().for_each(SimDisk::cut_power);
             rig.agree(&["0-1", "0-3"]);
             rig.restart(|_| true).await;
@@ -57,7 +57,7 @@ fn what_was_rolled_back_is_gone_for_good_once_drives_have_said_so() {
 }
 
 #[test]
-fn what_a_write_that_goes_on_leaves_behind_is_waited_for() {
+fn a_gap_waits_for_writes_still_in_its_epochs() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2;min_copies=2", 2).await;
         rig.write(0, 1, 16).await.unwrap();
@@ -83,7 +83,7 @@ fn what_a_write_that_goes_on_leaves_behind_is_waited_for() {
 }
 
 #[test]
-fn a_server_that_has_not_heard_of_a_view_says_nothing() {
+fn a_server_that_lacks_the_view_says_nothing() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         assert_eq!(rig.engine.quiet_columns(MapId(7), 0).await, []);
@@ -96,7 +96,7 @@ fn a_server_that_has_not_heard_of_a_view_says_nothing() {
 }
 
 #[test]
-fn what_a_drive_had_that_was_away_goes_when_it_is_back() {
+fn an_absent_drives_gap_data_goes_on_its_return() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 16).await.unwrap();
@@ -115,9 +115,9 @@ fn what_a_drive_had_that_was_away_goes_when_it_is_back() {
     });
 }
 
-/// Each time something is kept and something else left out, and it takes no more time or space than the first time.
+/// Each rollback keeps some data and leaves other data out, and takes no more time or space than the first.
 #[test]
-fn thousands_of_rollbacks_take_no_more_time_and_space_than_a_few() {
+fn thousands_of_rollbacks_cost_no_more_than_a_few() {
     const ROUNDS: u64 = 5_000;
     const EACH: u64 = 100;
     told(|world| async move {
@@ -151,10 +151,10 @@ fn thousands_of_rollbacks_take_no_more_time_and_space_than_a_few() {
     });
 }
 
-/// Story: a read of another server's drive lay on its way while a gap of the history was closed. The drive had moved its note that a block
-/// was taken out into the gap, which the read didn't see, and gave the bytes of before.
+/// Story: a read of another server's drive was on its way while a gap of the history was closed. The drive had moved
+/// its note that a block was taken out into the gap, which the read didn't see, and returned the block's older bytes.
 #[test]
-fn what_was_planned_before_a_gap_closed_is_planned_anew() {
+fn plans_from_before_a_gap_closed_are_made_again() {
     told(|world| async move {
         let mut rig = Rig::new(world, "stripe", 1).await;
         rig.follow(&["0-3", "0-3,5-5"]);

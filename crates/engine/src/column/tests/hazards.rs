@@ -1,4 +1,4 @@
-//! Two things at a time that once broke a promise: each story says which.
+//! Two things at once that broke a promise: each story says which.
 
 use super::*;
 use futures_util::future::{Either, select};
@@ -6,7 +6,7 @@ use tepal_codec::checksum::crc;
 use tepal_model::EXTENT;
 
 #[test]
-fn data_on_its_way_from_the_log_to_its_slot_never_lands_on_newer_data() {
+fn destaged_data_never_overwrites_newer_data() {
     told(|world| async move {
         for round in 0..12u64 {
             let rig =
@@ -39,12 +39,12 @@ fn data_on_its_way_from_the_log_to_its_slot_never_lands_on_newer_data() {
 }
 
 #[test]
-fn what_a_crash_left_and_was_settled_without_a_drive_stays_when_the_drive_returns() {
+fn a_region_resolved_without_a_drive_stays_so_afterwards() {
     told(|world| async move {
         for round in 0..6usize {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
             rig.write(0, 1, 1).await.unwrap();
-            rig.world.sleep(Duration::from_secs(12)).await; // marks are taken back
+            rig.world.sleep(Duration::from_secs(12)).await; // busy marks are taken back
             let (volume, core) = (rig.volume.clone(), rig.world.core().clone());
             rig.world.spawn_named("a write that the crash interrupts", async move {
                 let _ = volume.write(0, Bytes::from(vec![2; BLOCK as usize]), false).await;
@@ -71,7 +71,7 @@ fn what_a_crash_left_and_was_settled_without_a_drive_stays_when_the_drive_return
 }
 
 #[test]
-fn a_flush_never_says_that_unflushed_writes_are_safe_that_went_with_a_drive() {
+fn a_flush_never_claims_writes_lost_with_a_drive() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "stripe;durability=flush", 1).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -96,7 +96,7 @@ fn a_flush_never_says_that_unflushed_writes_are_safe_that_went_with_a_drive() {
 }
 
 #[test]
-fn one_block_that_cannot_be_copied_keeps_nothing_else_from_catching_up() {
+fn an_uncopyable_block_stops_no_other_region_catching_up() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2", 2).await;
         rig.lose(1).await;
@@ -115,7 +115,7 @@ fn one_block_that_cannot_be_copied_keeps_nothing_else_from_catching_up() {
 }
 
 #[test]
-fn when_the_last_drive_that_was_always_up_fails_one_that_was_catching_up_serves_what_it_does_not_miss() {
+fn a_drive_catching_up_serves_alone_what_it_has() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
         for group in 0..4 {
@@ -154,7 +154,7 @@ fn twin(block: &[u8]) -> Vec<u8> {
         other
     };
     let difference = |bit| crc(&changed(bit)) ^ crc(block);
-    // Which of 32 bits undo what the first one did: elimination over their differences.
+    // Which of 32 bits undo the change of the first bit: elimination over their differences.
     let mut basis: Vec<(u32, u32)> = Vec::new();
     let reduce = |basis: &[(u32, u32)], mut value: (u32, u32)| {
         for other in basis {
@@ -177,7 +177,7 @@ fn twin(block: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_block_that_a_drive_missed_is_copied_also_if_its_checksum_is_the_same_by_chance() {
+fn a_missed_block_is_copied_despite_an_equal_checksum() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2", 2).await;
         let old = vec![7; BLOCK as usize];
@@ -194,7 +194,7 @@ fn a_block_that_a_drive_missed_is_copied_also_if_its_checksum_is_the_same_by_cha
 }
 
 #[test]
-fn a_write_that_waits_for_a_copy_goes_on_when_its_region_has_caught_up() {
+fn a_write_goes_on_after_its_region_caught_up() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2;min_copies=2;durability=flush", 2).await;
         for region in 0..8 {
@@ -210,7 +210,7 @@ fn a_write_that_waits_for_a_copy_goes_on_when_its_region_has_caught_up() {
         let waits = Box::pin(rig.world.sleep(Duration::from_secs(1)));
         let Either::Right((_, again)) = select(write, waits).await else { panic!() };
         write = again;
-        // The last region can't be caught up: both copies are damaged there.
+        // The last region can't catch up: both copies are damaged there.
         rig.disks[0].rot(drive.geometry().slots_start + 7 * EXTENT);
         rig.bring_back(1).await;
         let waits = Box::pin(rig.world.sleep(Duration::from_secs(100)));
@@ -225,7 +225,7 @@ fn a_write_that_waits_for_a_copy_goes_on_when_its_region_has_caught_up() {
 }
 
 #[test]
-fn a_read_that_is_given_up_while_it_settles_a_region_leaks_nothing() {
+fn a_read_given_up_while_resolving_leaks_nothing() {
     told(|world| async move {
         for _ in 0..6 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -264,7 +264,7 @@ fn a_read_that_is_given_up_while_it_settles_a_region_leaks_nothing() {
 }
 
 #[test]
-fn a_drive_that_returns_while_a_region_is_being_settled_is_compared_too() {
+fn a_drive_that_returns_during_resolving_is_compared_too() {
     told(|world| async move {
         for round in 0..10usize {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -295,7 +295,7 @@ fn a_drive_that_returns_while_a_region_is_being_settled_is_compared_too() {
 }
 
 #[test]
-fn reads_that_are_given_up_leave_no_place_in_the_queues() {
+fn reads_that_are_given_up_leave_the_queues() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2", 2).await;
         rig.write(0, 2, 16).await.unwrap();
@@ -315,7 +315,7 @@ fn reads_that_are_given_up_leave_no_place_in_the_queues() {
 }
 
 #[test]
-fn what_a_drive_took_and_lost_again_before_another_had_the_rest_is_not_acknowledged() {
+fn a_write_lost_on_one_drive_is_never_acknowledged() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe;durability=flush", 2).await;
         rig.write(0, 1, 32).await.unwrap();
@@ -336,7 +336,7 @@ fn what_a_drive_took_and_lost_again_before_another_had_the_rest_is_not_acknowled
 }
 
 #[test]
-fn what_one_copy_took_and_lost_again_before_the_other_had_it_is_written_again() {
+fn a_write_lost_on_one_copy_is_written_again() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.write(0, 1, 16).await.unwrap();
@@ -347,7 +347,7 @@ fn what_one_copy_took_and_lost_again_before_the_other_had_it_is_written_again() 
         rig.bring_back(0).await;
         let write = rig.write(3, 3, 1);
         let outage = async {
-            rig.world.sleep(Duration::from_millis(20)).await; // it has the block by now, and the slow one doesn't
+            rig.world.sleep(Duration::from_millis(20)).await; // the second drive has the block by now, and the slow one doesn't
             rig.disks[1].pull();
             rig.lose(1).await;
             rig.disks[1].plug_in();

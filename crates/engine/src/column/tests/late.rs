@@ -1,4 +1,4 @@
-//! What a primary says to another server's drive, and what has changed when it's heard there.
+//! Messages of a primary to another server's drive, and changes before they are heard there.
 
 use super::two_servers::{Carries, Two};
 use super::*;
@@ -8,10 +8,11 @@ use tepal_drive::world::Gather;
 use tepal_drive::{Change, Mark, MarkKind, Write};
 use tepal_model::{Epoch, History, Lineage, Taking};
 
-/// Story: a column was to be led anew, as a drive joined it, once what was under way had ended. The group of before, cut off, said
-/// meanwhile that a drive which had returned knows what it misses: in the newer view, in which nobody had heard it yet.
+/// Story: a column was to be led anew, as a drive joined it, once requests under way had ended. Meanwhile the earlier
+/// group, cut off, said that a returned drive knows what it misses: in the newer view, in which no group had heard the
+/// drive yet.
 #[test]
-fn who_is_cut_off_vouches_for_nobody_in_the_newer_view() {
+fn a_cut_off_group_vouches_for_no_drive() {
     told(|world| async move {
         let two = Two::new(world, Standing::Behind(2), Arc::default()).await;
         let behind = DriveStatus::Behind(2, 3);
@@ -35,7 +36,7 @@ fn who_is_cut_off_vouches_for_nobody_in_the_newer_view() {
     });
 }
 
-/// As agreed in a view: the volume writes in the second epoch, and that is what these see.
+/// The epochs of a view: the volume writes in the second epoch, and has these readers and snapshots.
 fn epochs(view: View, readers: &[&str], snapshots: &[Epoch]) -> Arc<Epochs> {
     let history = History::new(readers.iter().map(|text| text.parse().unwrap()), 0);
     let heads = [(VolumeId(1), Head { epoch: 2, since: view })].into();
@@ -43,7 +44,7 @@ fn epochs(view: View, readers: &[&str], snapshots: &[Epoch]) -> Arc<Epochs> {
     Arc::new(Epochs { history, heads, snapshots, view })
 }
 
-/// A block in the first region, whichever drive has it.
+/// Writes a block of the first region to one drive.
 pub async fn put(drive: &Drive<SimWorld>, first: u64, byte: u8, lineage: &Lineage, is_busy: bool) {
     let map = MapId(1);
     let data = Gather::from_iter([Bytes::from(vec![byte; BLOCK as usize])]);
@@ -53,11 +54,12 @@ pub async fn put(drive: &Drive<SimWorld>, first: u64, byte: u8, lineage: &Lineag
     drive.write(Write { map, first, data, crcs, marks, durable: true, repair: false, taking, lineage }).await.unwrap();
 }
 
-/// Story: a write after a snapshot had reached one copy when all servers were killed, and was to be taken out of it again: so it was what
-/// the snapshot shows. By the time that its server heard of that, the snapshot was gone, and its layer joined to the later one: what was
-/// taken out was all that there was, and that copy had nothing.
+/// Story: a write after a snapshot had reached one copy when all servers were killed, and was to be taken out of that
+/// copy again: so the copy showed the snapshot's data. By the time that the copy's server heard of that, the snapshot
+/// was gone, and its layer joined with the later one. The uncovering took out all the data that there was, and the copy
+/// had nothing.
 #[test]
-fn what_was_uncovered_late_is_compared_anew() {
+fn a_late_uncovering_is_compared_anew() {
     told(|world| async move {
         let snapshot_is_there = epochs(3, &["0-1", "0-2"], &[1]);
         let two = Two::new(world, Standing::Current, snapshot_is_there.clone()).await;

@@ -1,4 +1,4 @@
-//! Who leads where what is agreed and what a server knows of its own drives are of different views.
+//! Who leads where the agreed state and a server's knowledge of its own drives are of different views.
 
 use super::two_servers::{HOME, Two};
 use super::*;
@@ -9,7 +9,7 @@ fn leads(two: &Two) -> bool {
     two.volume.seats().iter().any(|seat| seat.group().is_some())
 }
 
-/// It's to lead by its second drive.
+/// The other server is to lead by its second drive.
 fn others_go_on_without_the_first(two: &Two) {
     two.follow(4, DriveStatus::Behind(2, 4), |now| {
         now.drives.get_mut(&DriveId(2)).unwrap().server = HOME;
@@ -21,10 +21,11 @@ fn gone_on_without(drive: DriveId) -> Loss {
     Loss::Gone { drive, reason: "others have gone on without it".to_owned() }
 }
 
-/// Story: a server that had been started anew followed first what its process of before had followed last: that it leads. But its drive had
-/// left since then, as it knew by now. It led, and had the other drive, which had gone on alone, marked as stale; its own was stale, too.
+/// Story: a server that had been started anew followed first the last state of its earlier process: that it leads. But
+/// its drive had left since then, as the server knew by now. It led, and had the other drive, which had gone on alone,
+/// marked as stale; its own drive was stale, too.
 #[test]
-fn nobody_leads_by_a_state_of_before_its_own_drive_left() {
+fn a_state_before_its_drive_left_elects_no_server() {
     told(|world| async move {
         let two = Two::standing(world, [Standing::Behind(5), Standing::Current], Arc::default()).await;
         two.follow(3, DriveStatus::Up(2), |_| {});
@@ -39,10 +40,11 @@ fn nobody_leads_by_a_state_of_before_its_own_drive_left() {
     });
 }
 
-/// Story: one of two drives of the only server of a volume had left when others began to use it. In the view in which it left the server
-/// didn't lead, as if that told of before, and as nothing changed it never did.
+/// Story: one of two drives of a volume's only server had left when other servers began to use the volume. In the view
+/// in which the drive left the server didn't lead, as if the view were from before, and as nothing changed it never
+/// did.
 #[test]
-fn a_server_leads_in_the_very_view_in_which_a_drive_of_its_own_left() {
+fn a_server_leads_even_when_its_drive_just_left() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 3, true);
@@ -52,10 +54,10 @@ fn a_server_leads_in_the_very_view_in_which_a_drive_of_its_own_left() {
     });
 }
 
-/// Story: servers that couldn't reach a drive went on without it, and its own server, which still had it, was to lead. For the moment until
-/// it let go of the drive it was taken for one that has everything.
+/// Story: servers that couldn't reach a drive went on without it, and its own server, which still had it, was to lead.
+/// Until that server let go of the drive, the drive was taken for a complete one.
 #[test]
-fn a_server_leads_with_a_drive_that_others_went_on_without_once_it_has_let_go_of_it() {
+fn a_passed_over_drives_server_leads_after_letting_go() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 2, true);
@@ -68,14 +70,14 @@ fn a_server_leads_with_a_drive_that_others_went_on_without_once_it_has_let_go_of
     });
 }
 
-/// Story: the same while it let go of it: that takes as long as all maps take to mark what the drive misses. What others said of it was
-/// forgotten.
+/// Story: the same while the server let go of the drive: that takes as long as all maps take to mark what the drive
+/// misses. What others had said of the drive was forgotten.
 #[test]
-fn a_server_does_not_lead_while_it_lets_go_of_a_drive_that_others_went_on_without() {
+fn no_server_leads_while_letting_go_of_its_drive() {
     told(|world| async move {
         let two = Two::new(world, Standing::Current, Arc::default()).await;
         two.home.add_absent_drive(DriveId(2), 2, true);
-        two.home.lose_drive(DriveId(1), gone_on_without(DriveId(1))).await; // which isn't agreed here, so it doesn't end
+        two.home.lose_drive(DriveId(1), gone_on_without(DriveId(1))).await; // the leaving isn't agreed here, so it doesn't end
         others_go_on_without_the_first(&two);
         two.world.sleep(Duration::from_secs(2)).await;
         assert!(!leads(&two));

@@ -1,4 +1,4 @@
-//! What copies were left with though others hadn't it any more: it's written over nothing, and hides nothing.
+//! Leftovers on one copy that the others don't have any more: they overwrite nothing, and hide nothing.
 
 use super::clones::{CLONE, read, write};
 use super::migrations::{Going, SOURCE, TARGET};
@@ -24,10 +24,11 @@ async fn write_to(drive: &Drive<SimWorld>, (map, first): (MapId, u64), byte: u8,
     drive.write(Write { map, first, data, crcs, marks, durable: true, repair: false, taking, lineage }).await.unwrap();
 }
 
-/// Story: a drive was away while the oldest line of a piece was released, and back when the newer one was: there it noted that this hides
-/// the older. The note stayed when that was gone. When the volume came back, what it had in the snapshot was zeros on that drive.
+/// Story: a drive was away while the oldest line of a piece was released, and back when the newer line was. There it
+/// noted that the newer line hides the older. The note stayed when the older line was gone. When the volume came back,
+/// its snapshot's data read as zeros on that drive.
 #[test]
-fn a_note_that_hides_nothing_any_more_hides_nothing_that_is_taken_over() {
+fn an_idle_note_hides_nothing_that_is_taken_over() {
     told(|world| async move {
         for nth in 0..3u64 {
             let world = SimWorld::boot(world.core(), "server");
@@ -37,7 +38,7 @@ fn a_note_that_hides_nothing_any_more_hides_nothing_that_is_taken_over() {
             going.follow(ClusterView { migrations: migrations.clone(), ..going.now() });
             going.until_taken().await;
             rig.world.sleep(SETTLED).await;
-            // Of the two chunks, the one that is still to go.
+            // The chunk of the two that has yet to go.
             let is_left = |block: &u64| migrations[&SOURCE].phase(block * BLOCK) == Phase::Old;
             let at = [4, 1028].into_iter().find(is_left).unwrap();
             let target = rig.engine.map(TARGET).unwrap();
@@ -64,10 +65,11 @@ fn a_note_that_hides_nothing_any_more_hides_nothing_that_is_taken_over() {
     });
 }
 
-/// Story: one copy had zeros of a clone where the other had nothing, and was away when the clone left: there was nothing to be released.
-/// When that copy was back, and the other away, it handed its zeros over, onto what the clone had written.
+/// Story: one copy had zeros of a clone where the other had nothing, and was away when the clone left: there was
+/// nothing to be released. When that copy was back, and the other away, it handed its zeros over, onto the clone's
+/// newer writes.
 #[test]
-fn zeros_that_only_one_copy_has_are_written_over_nothing_when_the_other_is_away() {
+fn one_copys_zeros_overwrite_nothing_with_the_other_away() {
     const AT: u64 = 600; // a region that has nothing else
     told(|world| async move {
         for has_zeros in 0..2 {

@@ -20,7 +20,7 @@ const ME: ServerId = ServerId(1);
 pub const SOURCE: MapId = MapId(1);
 pub const TARGET: MapId = MapId(2);
 
-/// What is agreed, and who follows it.
+/// The agreed state, and its follower.
 pub struct Going {
     pub rig: Rig,
     pub before: RefCell<Arc<ClusterView>>,
@@ -33,7 +33,7 @@ impl Going {
         going
     }
 
-    /// What is agreed once it begins.
+    /// The state that is agreed once the migration begins.
     pub async fn before(world: SimWorld, layout: &'static str, to: &'static str) -> (Self, ClusterView) {
         let rig = Rig::new(world, layout, 3).await;
         let laid = |layout: &str| Laid { layout: layout.parse().unwrap(), geometry: round(&places(1..=3, layout)) };
@@ -64,7 +64,7 @@ impl Going {
         (Going { rig, before: RefCell::default() }, now)
     }
 
-    /// Of which some blocks were written, then a snapshot was taken; with what is to begin.
+    /// A volume with some blocks, written before a snapshot was taken; and the migration that is to begin.
     pub async fn with_snapshot(world: SimWorld, (byte, count): (u8, usize)) -> (Self, BTreeMap<MapId, Arc<Migration>>) {
         let (going, mut begins) = Self::before(world, "mirror:2", "mirror:3").await;
         going.rig.write(0, byte, count).await.unwrap();
@@ -89,7 +89,7 @@ impl Going {
         ClusterView { view: now.view + 1, ..now }
     }
 
-    /// Everything of the window has been taken over: the next one begins, or the volume has arrived.
+    /// Everything of the window has been taken over: the next window begins, or the volume has arrived.
     pub async fn move_on(&self) {
         self.until_taken().await;
         let mut now = self.now();
@@ -126,7 +126,7 @@ impl Going {
         self.follow(now);
     }
 
-    /// Nobody remembers what of its window has been taken over.
+    /// Nobody remembers how much of the window has been taken over.
     pub fn begin_window_anew(&self) {
         for stage in [MigrationStage::Paused, MigrationStage::Running] {
             let mut now = self.now();
@@ -137,7 +137,7 @@ impl Going {
         }
     }
 
-    /// All of the window has been taken over.
+    /// Waits until all of the window has been taken over.
     pub async fn until_taken(&self) {
         let migration = self.before.borrow().migrations.values().next().unwrap().clone();
         let window = (migration.target, migration.since);
@@ -146,7 +146,7 @@ impl Going {
         }
     }
 
-    /// It was this server's alone, and is shared.
+    /// The map was this server's alone, and is shared now.
     async fn until_led_among_others(&self, map: MapId) {
         let map = self.rig.engine.map(map).unwrap();
         while map.groups().iter().filter(|group| group.shared.view > 0).count() < map.seats().len() {
@@ -160,7 +160,7 @@ impl Going {
 }
 
 #[test]
-fn what_a_volume_has_is_there_whichever_part_of_it_has_gone_to_another_layout() {
+fn a_volume_is_intact_at_every_migration_step() {
     told(|world| async move {
         for (layout, to) in [("mirror:2", "mirror:3;extent=4K"), ("mirror:3;extent=4K", "stripe;extent=1M")] {
             let going = Going::new(world.clone(), layout, to).await;
@@ -191,7 +191,7 @@ fn what_a_volume_has_is_there_whichever_part_of_it_has_gone_to_another_layout() 
 }
 
 #[test]
-fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
+fn writes_during_a_migration_survive_its_return() {
     told(|world| async move {
         let going = Going::new(world, "mirror:2", "stripe;extent=4K").await;
         let rig = &going.rig;
@@ -212,10 +212,10 @@ fn what_was_written_on_the_way_is_there_when_the_volume_has_come_back() {
     });
 }
 
-/// Story: a server knew that a map was left before it followed that, didn't end it then, and never looked again. No drive of it that
-/// came back was ever found to know what it misses.
+/// Story: a server knew that a map was left before it followed that, didn't end the map then, and never looked again.
+/// No returned drive of the map was ever found to know what it misses.
 #[test]
-fn a_map_that_was_left_is_given_back_and_keeps_no_drive_from_being_up() {
+fn a_left_map_is_given_back_holding_nothing_down() {
     told(|world| async move {
         let going = Going::new(world, "mirror:2", "mirror:3;extent=4K").await;
         let rig = &going.rig;
@@ -236,10 +236,11 @@ fn a_map_that_was_left_is_given_back_and_keeps_no_drive_from_being_up() {
     });
 }
 
-/// Story: while a server stood still, a volume arrived in another map, and went on to a third one. The server opened the second,
-/// but not the third, of which it led columns, until something else was agreed: until then nothing went on.
+/// Story: while a server stood still, a volume arrived in another map, and went on to a third map. The server opened
+/// the second map, but not the third, of which it led columns, until something else was agreed: until then the
+/// migration stood still.
 #[test]
-fn a_server_that_has_missed_a_whole_migration_takes_part_in_the_next_one() {
+fn a_server_that_missed_a_migration_joins_the_next() {
     told(|world| async move {
         const BETWEEN: MapId = MapId(9);
         let (going, mut now) = Going::before(world, "mirror:2", "mirror:3").await;
@@ -258,11 +259,11 @@ fn a_server_that_has_missed_a_whole_migration_takes_part_in_the_next_one() {
     });
 }
 
-/// Story: a server opened a clone by what had been agreed before the clone left for a map of its own. The map that it had left was open
-/// from then on, and nobody led it, nor the one that its other volume goes to, until something else was agreed: that volume, opened
-/// later, was taken for one whose map is led.
+/// Story: a server opened a clone by a state from before the clone left for a map of its own. The left map was open
+/// from then on, and nobody led it, nor the target of its other volume, until something else was agreed: that volume,
+/// opened later, was taken for one whose map is led.
 #[test]
-fn a_map_that_a_clone_has_left_is_led_for_its_other_volume_whichever_is_opened_first() {
+fn the_map_a_clone_left_is_led_for_others() {
     told(|world| async move {
         const OF_CLONE: MapId = MapId(9);
         let (Going { mut rig, .. }, mut now) = Going::before(world, "mirror:2", "mirror:3").await;
@@ -285,10 +286,10 @@ fn a_map_that_a_clone_has_left_is_led_for_its_other_volume_whichever_is_opened_f
     });
 }
 
-/// Story: a request was carried out, and its answer was lost. Its blocks went to another map, somebody wrote to them there, and then it was
-/// asked again.
+/// Story: a request was carried out, and its answer was lost. Its blocks went to another map, another client wrote to
+/// them there, and then the request was retried.
 #[test]
-fn a_request_that_was_carried_out_before_its_blocks_went_to_another_map_is_not_carried_out_there() {
+fn a_request_done_before_migrating_does_not_run_again() {
     told(|world| async move {
         let (going, begins) = Going::before(world, "mirror:2", "mirror:3").await;
         let ask = async |map: MapId, is_in_doubt| {
@@ -308,10 +309,11 @@ fn a_request_that_was_carried_out_before_its_blocks_went_to_another_map_is_not_c
     });
 }
 
-/// Story: a write of another server waited for its piece to be taken over, in no line yet. As long as other pieces were taken meanwhile it
-/// never gave up: its client had been gone for a second, and written something newer by another gateway, when it had its turn.
+/// Story: another server's write waited for its piece to be taken over, and wasn't queued yet. As long as other pieces
+/// were taken meanwhile it never gave up: when it had its turn, its client had been gone for a second, and had written
+/// newer data by another gateway.
 #[test]
-fn what_another_server_asks_waits_for_its_piece_for_a_moment_however_much_is_taken_meanwhile() {
+fn another_servers_request_waits_shortly_for_its_piece() {
     told(|world| async move {
         let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
         let rig = &going.rig;
@@ -350,10 +352,10 @@ fn what_another_server_asks_waits_for_its_piece_for_a_moment_however_much_is_tak
     });
 }
 
-/// Story: it was asked to release what it had, and that came when the volume had turned around twice: it had been written again there
-/// meanwhile, and was gone.
+/// Story: a request to release blocks came when the volume had turned around twice: the blocks had been written again
+/// there meanwhile, and were gone.
 #[test]
-fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has() {
+fn requests_from_before_a_turnaround_are_refused() {
     told(|world| async move {
         let (going, mut begins) = Going::before(world, "mirror:2", "stripe;extent=4K").await;
         let rig = &going.rig;
@@ -387,9 +389,9 @@ fn what_was_asked_before_a_volume_turned_around_is_refused_however_often_it_has(
     });
 }
 
-/// Story: a volume of a tebibyte with little in it was asked about piece by piece.
+/// Story: a volume of a tebibyte with little data was asked for piece by piece.
 #[test]
-fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_of() {
+fn source_columns_say_which_chunks_hold_anything() {
     told(|world| async move {
         for (byte, expected) in [(Some(1), BTreeSet::from([1])), (None, BTreeSet::new())] {
             let (going, mut begins) = Going::before(world.clone(), "stripe", "mirror:2;extent=4K").await;
@@ -414,7 +416,7 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
                 found.extend(target.groups()[0].ask_what_is_held(&migration, column).await.expect("it's known"));
             }
             assert_eq!(found, expected);
-            // A request goes where it's to go, whatever is known.
+            // A request goes to its map, whatever is known of chunks.
             for block in [5, 1024 + 78] {
                 rig.write(block, 9, 1).await.unwrap();
                 assert_eq!(rig.read(block).await, Ok(9));
@@ -424,9 +426,10 @@ fn the_columns_that_a_volume_leaves_say_which_of_its_chunks_they_have_anything_o
     });
 }
 
-/// Story: what had been trimmed after a snapshot took room in the new layout, though nobody had asked whether there was any.
+/// Story: blocks that had been trimmed after a snapshot took room in the new layout, though nobody had asked whether
+/// there was any.
 #[test]
-fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
+fn trimmed_snapshot_blocks_take_no_room_at_the_target() {
     told(|world| async move {
         let (going, migrations) = Going::with_snapshot(world, (1, 64)).await;
         let rig = &going.rig;
@@ -443,10 +446,11 @@ fn what_a_volume_has_trimmed_and_a_snapshot_has_takes_no_room_where_they_go() {
     });
 }
 
-/// Story: one copy had a block in the line that was written, the other showed the same by an older line. The first one's was rotten, and
-/// of the other that line alone was asked for, where it has nothing: zeros went to the new layout.
+/// Story: one copy had a block in the line that was written, the other showed the same by an older line. The first
+/// copy's block was rotten. Of the other copy only the written line was asked for, where it has nothing: zeros went to
+/// the new layout.
 #[test]
-fn what_one_copy_shows_by_an_older_line_goes_to_another_layout_though_it_is_rotten_in_the_other() {
+fn an_older_lines_block_migrates_despite_rot_in_newer() {
     told(|world| async move {
         let (going, migrations) = Going::with_snapshot(world, (7, 16)).await;
         let rig = &going.rig;
@@ -465,10 +469,11 @@ fn what_one_copy_shows_by_an_older_line_goes_to_another_layout_though_it_is_rott
     });
 }
 
-/// Story: zeros were written to where nothing was while a drive was away: it has nothing there, which is the same. It handed over, so
-/// nothing was to be released; and what was written at the target since was overwritten when the other copy handed over its zeros.
+/// Story: zeros were written where nothing was while a drive was away: it has nothing there, which is the same. Its
+/// copy was handed over, so nothing was to be released. Later writes at the target were overwritten when the other copy
+/// handed over its zeros.
 #[test]
-fn zeros_that_only_one_copy_has_are_written_over_nothing_that_is_newer() {
+fn zeros_on_one_copy_only_overwrite_nothing_newer() {
     told(|world| async move {
         for away in 0..2 {
             let (going, mut begins) = Going::before(world.clone(), "mirror:2", "mirror:3").await;
@@ -499,9 +504,9 @@ fn zeros_that_only_one_copy_has_are_written_over_nothing_that_is_newer() {
     });
 }
 
-/// Story: the source left to the target what was fenced, and that looked only where it had something itself.
+/// Story: the source left the fenced blocks to the target, and the target cleared only where it had something itself.
 #[test]
-fn what_is_cut_off_before_it_is_taken_over_does_not_come_back() {
+fn blocks_cut_off_before_their_takeover_stay_gone() {
     told(|world| async move {
         let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3;extent=4K").await;
         let rig = &going.rig;
@@ -521,7 +526,7 @@ fn what_is_cut_off_before_it_is_taken_over_does_not_come_back() {
     });
 }
 
-/// Of something else.
+/// Another map, which takes the room.
 const OTHERS: MapId = MapId(77);
 
 async fn fill(drive: &Drive<SimWorld>) {
@@ -545,7 +550,7 @@ fn byte_of(block: u64) -> u8 {
 }
 
 #[test]
-fn what_the_target_has_no_room_for_is_read_where_it_is_until_there_is_room() {
+fn pieces_without_room_are_read_at_the_source() {
     told(|world| async move {
         let (going, begins) = Going::before(world, "stripe", "mirror:3").await;
         let (rig, blocks) = (&going.rig, || (0..2048).step_by(5));

@@ -1,4 +1,4 @@
-//! A drive takes another's place in a column while it's used.
+//! A drive takes another's place in a column while the column is used.
 
 use super::clones::{read, with_clone, write};
 use super::doubts::REQUEST;
@@ -13,12 +13,12 @@ use tepal_model::{Lineage, ServerId, Taking};
 use tepal_wire::message::Tag;
 
 const ME: ServerId = ServerId(1);
-/// Three drives, and so many columns: 0 is on the drives 1 and 2.
+/// Three drives, and as many columns: column 0 is on the drives 1 and 2.
 const DRIVES: u64 = 3;
-/// The first of its blocks, and the last; others are of other columns.
+/// The blocks of column 0's first extent.
 const BLOCKS: std::ops::Range<u64> = 0..16;
 
-/// A server alone, and what it follows.
+/// A server alone, and the state that it follows.
 struct Moving {
     rig: Rig,
     now: Arc<ClusterView>,
@@ -32,7 +32,7 @@ impl Moving {
         moving
     }
 
-    /// What is agreed next.
+    /// Follows the next state.
     fn follow(&mut self, change: impl Fn(&mut Placed)) {
         let known = self.now.places.get(&MapId(1)).cloned();
         let mut places = Places::clone(&known.unwrap_or_else(|| self.rig.volume.spec().places));
@@ -60,7 +60,7 @@ impl Moving {
         self.join(3);
     }
 
-    /// It does, once it has everything.
+    /// Drive 3 takes the place, once it has everything.
     async fn finish(&mut self) {
         let view = self.now.view;
         while !self.rig.authority.0.lock().unwrap().joined.contains(&(0, DriveId(3), view)) {
@@ -86,7 +86,7 @@ impl Moving {
     }
 }
 
-/// Sixteen blocks, which nobody has asked for.
+/// Sixteen blocks, which no client has written.
 async fn put(drive: &Drive<SimWorld>, map: MapId, first: u64) -> Result<(), DriveError> {
     let data = Gather::from_iter([Bytes::from(vec![9; 16 * BLOCK as usize])]);
     let crcs: Vec<u32> = data.iter().flat_map(|piece| block_crcs(piece)).collect();
@@ -96,7 +96,7 @@ async fn put(drive: &Drive<SimWorld>, map: MapId, first: u64) -> Result<(), Driv
 }
 
 #[test]
-fn a_column_moves_to_another_drive_while_it_is_written_and_the_drive_that_had_it_gives_all_back() {
+fn a_column_moves_under_writes_freeing_its_old_drive() {
     told(|world| async move {
         for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
             let mut moving = Moving::new(world.clone(), layout).await;
@@ -120,12 +120,12 @@ fn a_column_moves_to_another_drive_while_it_is_written_and_the_drive_that_had_it
             let change = async {
                 moving.begin();
                 moving.finish().await;
-                // What else it has of mirrors, it keeps.
+                // The drive keeps its other mirrored columns.
                 assert_eq!(moving.rig.volume.is_on(DriveId(1)), layout != "stripe");
                 moving.until_given_back(1).await;
             };
             join(write, change).await;
-            // What is left has everything.
+            // The remaining drives have everything.
             moving.rig.volume.flush().await.unwrap();
             moving.rig.lose(0).await;
             if layout != "stripe" {
@@ -142,9 +142,9 @@ fn a_column_moves_to_another_drive_while_it_is_written_and_the_drive_that_had_it
     });
 }
 
-/// Its word is worth nothing before: what it has may be from another time.
+/// A joining drive's word is worth nothing before: its data may be from another time.
 #[test]
-fn what_a_drive_that_joins_held_from_earlier_is_seen_by_nobody() {
+fn a_joining_drives_earlier_data_is_seen_by_nobody() {
     told(|world| async move {
         let mut moving = Moving::new(world, "mirror:2").await;
         let stale = moving.rig.engine.drive(DriveId(3)).unwrap();
@@ -160,7 +160,7 @@ fn what_a_drive_that_joins_held_from_earlier_is_seen_by_nobody() {
 }
 
 #[test]
-fn a_drive_that_left_while_it_joined_begins_anew_and_a_move_can_be_called_off() {
+fn a_joining_drive_that_left_begins_anew() {
     told(|world| async move {
         let mut moving = Moving::new(world, "mirror:2").await;
         moving.rig.write(1, 1, 2).await.unwrap();
@@ -174,7 +174,7 @@ fn a_drive_that_left_while_it_joined_begins_anew_and_a_move_can_be_called_off() 
         assert_eq!((moving.rig.read(1).await, moving.rig.read(2).await), (Ok(2), Ok(1)));
         moving.rig.bring_back(1).await;
         moving.rig.until_healthy().await;
-        // Back, but not to the end.
+        // The drive is back, but the move isn't finished.
         moving.join(1);
         moving.rig.write(1, 3, 1).await.unwrap();
         moving.follow(|placed| placed.joins = None);
@@ -185,9 +185,10 @@ fn a_drive_that_left_while_it_joined_begins_anew_and_a_move_can_be_called_off() 
     });
 }
 
-/// Story: the drive was done without at once, while it was being agreed that it had its place. Then it led, without the last writes.
+/// Story: a write went on without the drive at once, while an agreement that it had its place was under way. Then the
+/// drive led, without the last writes.
 #[test]
-fn a_drive_that_has_no_room_to_join_is_done_without_when_that_is_agreed_and_costs_no_write() {
+fn a_joining_drive_without_room_leaves_only_by_agreement() {
     told(|world| async move {
         let mut moving = Moving::new(world, "mirror:2").await;
         let full = moving.rig.engine.drive(DriveId(3)).unwrap();
@@ -221,11 +222,12 @@ fn a_drive_that_has_no_room_to_join_is_done_without_when_that_is_agreed_and_cost
     });
 }
 
-/// Story: the server was killed when it was agreed that the column had moved, and before its space was given back.
+/// Story: the server was killed when it was agreed that the column had moved, and before the column's space was given
+/// back.
 #[test]
-fn what_a_drive_holds_of_columns_that_have_moved_is_given_back_after_a_restart_too() {
+fn a_moved_columns_space_is_freed_after_a_restart() {
     told(|world| async move {
-        // Of what was trimmed only the requests are remembered.
+        // Of trimmed blocks only the requests are remembered.
         for is_trimmed in [false, true] {
             let mut moving = Moving::new(world.clone(), "mirror:2").await;
             moving.rig.write(1, 1, 2).await.unwrap();
@@ -248,9 +250,10 @@ fn what_a_drive_holds_of_columns_that_have_moved_is_given_back_after_a_restart_t
     });
 }
 
-/// Story: only drives that came, and all of them at a start, were looked through. What they held of a volume that was opened later stayed.
+/// Story: only drives that came, and all of them at a start, were looked through. Their data of a volume that was
+/// opened later stayed.
 #[test]
-fn what_a_drive_holds_of_a_volume_that_is_opened_after_all_others_is_given_back_too() {
+fn a_late_opened_volumes_moved_columns_are_freed_too() {
     told(|world| async move {
         let mut moving = Moving::new(world.clone(), "mirror:2").await;
         moving.rig.write(1, 1, 2).await.unwrap();
@@ -268,9 +271,9 @@ fn what_a_drive_holds_of_a_volume_that_is_opened_after_all_others_is_given_back_
     });
 }
 
-/// A map's columns are where they are for all its volumes: one move brings what each of them has, and is given back once.
+/// A map's columns are in one place for all its volumes: one move brings each volume's data, and is given back once.
 #[test]
-fn a_column_moves_with_what_a_volume_its_snapshot_and_its_clone_have_while_both_are_written() {
+fn a_column_moves_with_snapshot_and_clone_under_writes() {
     told(|world| async move {
         for layout in ["mirror:2", "mirror:2;durability=flush"] {
             let mut moving = Moving::new(world.clone(), layout).await;
@@ -298,7 +301,7 @@ fn a_column_moves_with_what_a_volume_its_snapshot_and_its_clone_have_while_both_
             join(writes, change).await;
             let (volume, before) = (moving.rig.volume.clone(), moving.rig.volume.snapshot(1, 8 << 20));
             assert_eq!(clone.allocated(), volume.allocated(), "they have one map");
-            // What is left has everything, of each line.
+            // The remaining drives have everything, of each line.
             volume.flush().await.unwrap();
             clone.flush().await.unwrap();
             moving.rig.lose(1).await;

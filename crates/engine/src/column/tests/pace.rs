@@ -1,4 +1,4 @@
-//! How fast a volume goes to another layout: as it's told, and as clients let it.
+//! How fast a volume goes to another layout: at its rate, and as clients let it.
 
 use super::migrations::{Going, TARGET};
 use super::*;
@@ -8,10 +8,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use tepal_model::CHUNK;
 
-/// Blocks of each of the volume's chunks, one of which is the first window.
+/// Blocks of each of the volume's chunks, one chunk of which is the first window.
 const WRITTEN: usize = 1024;
 
-/// A volume with something in the first window, which begins now, with that rate.
+/// A volume with data in the first window, which begins now, with that rate.
 async fn begun(world: SimWorld, rate: Option<u64>) -> Going {
     let (going, mut begins) = Going::before(world, "mirror:2", "mirror:3").await;
     for chunk in 0..2 {
@@ -30,7 +30,7 @@ async fn until_taken(going: &Going) -> Duration {
 }
 
 #[test]
-fn a_volume_goes_at_the_rate_that_it_is_told_and_at_another_one_from_when_that_is_set() {
+fn a_migration_keeps_to_its_rate_when_that_changes() {
     told(|world| async move {
         let bytes = WRITTEN as u64 * BLOCK;
         for seconds in [2, 20] {
@@ -49,10 +49,10 @@ fn a_volume_goes_at_the_rate_that_it_is_told_and_at_another_one_from_when_that_i
     });
 }
 
-/// Story: only the clients of what had gone were seen, and in the beginning that's nobody. How long a drive takes is up to chance, so all
-/// seeds are looked at together.
+/// Story: only the clients of the target were counted, and in the beginning there are none. How long a drive takes is
+/// up to chance, so all seeds are looked at together.
 #[test]
-fn clients_have_most_of_the_time_also_those_of_what_has_not_gone_yet() {
+fn clients_of_the_source_get_most_of_the_time() {
     let sums = Rc::new(Cell::new([Duration::ZERO; 2]));
     told(|world| {
         let sums = sums.clone();

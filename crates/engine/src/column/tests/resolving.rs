@@ -1,4 +1,4 @@
-//! Regions that a crash has left, and all who want to read them meanwhile.
+//! Unsure regions after a crash, and all readers that want them meanwhile.
 
 use super::late::put;
 use super::two_servers::{Carries, Two};
@@ -7,7 +7,7 @@ use crate::DriveStatus;
 use futures_util::future::{self, Either, join_all, join3, select};
 use tepal_model::Lineage;
 
-/// A write has reached only the drive of that server when both were killed. They are up again.
+/// A write has reached only the drive of that server when both servers were killed. Both are up again.
 async fn left_on(world: SimWorld, server: usize) -> Two {
     let two = Two::new(world, Standing::Current, Arc::default()).await;
     let drive = &two.drives()[server];
@@ -18,15 +18,16 @@ async fn left_on(world: SimWorld, server: usize) -> Two {
     two
 }
 
-/// How many at once have read it, and how often the other server was asked for that.
+/// The outcomes of so many reads at once, and how often the other server was asked for them.
 async fn letters(two: &Two, readers: usize) -> (Vec<Result<(), IoError>>, usize) {
     let reads = join_all((0..readers).map(|_| two.volume.read(0, BLOCK))).await;
     (reads.into_iter().map(|read| read.map(drop)).collect(), two.post.take_asked())
 }
 
-/// Story: after a crash each of many reads compared all copies of its region, from end to end, though another one did so already.
+/// Story: after a crash each of many reads compared all copies of its region, from end to end, though another read did
+/// so already.
 #[test]
-fn a_region_that_a_crash_has_left_is_resolved_once_for_all_who_read_it() {
+fn an_unsure_region_is_resolved_once_for_all_readers() {
     told(|world| async move {
         let (by_one, by_many) =
             (letters(&left_on(world.clone(), 1).await, 1).await, letters(&left_on(world, 1).await, 16).await);
@@ -37,9 +38,9 @@ fn a_region_that_a_crash_has_left_is_resolved_once_for_all_who_read_it() {
     });
 }
 
-/// What it failed of may be over.
+/// The attempt's obstacle may be over.
 #[test]
-fn an_attempt_that_fails_fails_nobody_who_came_while_it_was_under_way() {
+fn a_failed_attempt_fails_no_read_that_joined() {
     told(|world| async move {
         let two = left_on(world, 0).await;
         two.post.carry_on(Carries::ButComparisons);
@@ -50,14 +51,14 @@ fn an_attempt_that_fails_fails_nobody_who_came_while_it_was_under_way() {
             two.post.carry_on(Carries::All);
         };
         let (first, second, ()) = join3(two.volume.read(0, BLOCK), two.volume.read(0, BLOCK), is_over).await;
-        // The attempt is the server's own, or that of one of them.
+        // The attempt is the server's own, or that of one of the reads.
         let read: Vec<_> = [first, second].into_iter().flatten().collect();
         assert!(!read.is_empty() && read.iter().all(|data| join(data).iter().all(|&byte| byte == 1)));
     });
 }
 
 #[test]
-fn what_fails_is_tried_twice_for_many_and_all_of_them_hear_of_it() {
+fn all_readers_hear_of_an_attempt_that_failed_twice() {
     told(|world| async move {
         let (one, many) = (left_on(world.clone(), 0).await, left_on(world, 0).await);
         [&one, &many].into_iter().for_each(|two| two.post.carry_on(Carries::ButComparisons));
@@ -68,7 +69,7 @@ fn what_fails_is_tried_twice_for_many_and_all_of_them_hear_of_it() {
 }
 
 #[test]
-fn if_who_resolves_a_region_gives_up_another_does_it() {
+fn another_reader_resolves_a_region_whose_resolver_gives_up() {
     told(|world| async move {
         let two = left_on(world, 1).await;
         let (first, second) = (Box::pin(two.volume.read(0, BLOCK)), two.volume.read(0, BLOCK));

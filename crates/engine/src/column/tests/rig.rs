@@ -1,4 +1,4 @@
-//! What the stories are told with: one server, its drives and a volume.
+//! The equipment of the stories: one server, its drives and a volume.
 
 use crate::{Authority, CopyChange, Engine, Epochs, Places, Placing, Standing, View, Volume, VolumeHealth, VolumeSpec};
 use bytes::Bytes;
@@ -15,10 +15,10 @@ use tepal_sim::device::Faults;
 use tepal_sim::executor::Limits;
 use tepal_sim::{Executor, SimDisk, SimWorld};
 
-/// Drives that were ever down, and the view in which they left, if they still are.
+/// Drives that were ever down, and the view in which they left, if they are still down.
 pub type Left = Vec<(DriveId, Option<View>)>;
 
-/// Agrees to everything, and remembers who left when, as the metadata does.
+/// Agrees to everything, and remembers when each drive left, as the metadata does.
 #[derive(Clone, Default)]
 pub struct Agrees(pub Arc<Mutex<Agreed>>);
 
@@ -26,17 +26,17 @@ pub struct Agrees(pub Arc<Mutex<Agreed>>);
 pub struct Agreed {
     pub view: View,
     pub left: Left,
-    /// Drives whose leaving is agreed, or whose return is told, only then.
+    /// Drives whose leaving is agreed, or whose return is told, only when the receiver resolves.
     pub held: Vec<(DriveId, oneshot::Receiver<()>)>,
     /// Where copies are, and which are complete.
     pub places: BTreeMap<MapId, Places>,
-    /// Columns in which copies were passed over, each as often as that was agreed.
+    /// Columns in which copies were passed over, one entry for each agreement.
     pub passed: Vec<(usize, Vec<DriveId>)>,
-    /// Once, that a drive is up can't be agreed.
+    /// The next agreement that a drive is up is refused, once.
     pub refuses: bool,
-    /// Drives that have everything of a column, as was found in a view.
+    /// Columns of which a joining drive has everything, with the view in which that was found.
     pub joined: Vec<(usize, DriveId, View)>,
-    /// Drives that can't have a column that they were to have, each as often as it was said.
+    /// Columns that a drive can't join, one entry for each time that it was said.
     pub hopeless: Vec<(usize, Placing)>,
     /// Columns that have taken over all of a window: of which map, and which.
     pub taken_over: Vec<(usize, (MapId, View))>,
@@ -56,7 +56,7 @@ impl Agrees {
         Some(left.unwrap_or(view))
     }
 
-    /// What is agreed of a map's copies; at first, that they are where they are.
+    /// The agreed places and copies of a map; at first, the given ones.
     pub fn places(&self, map: MapId, at_first: &Places) -> Arc<Places> {
         Arc::new(self.0.lock().unwrap().places.entry(map).or_insert_with(|| at_first.clone()).clone())
     }
@@ -81,7 +81,7 @@ impl Agrees {
         let held = state.held.iter().position(|(id, _)| *id == drive).map(|at| state.held.remove(at).1);
         async move {
             if let Some(held) = held {
-                let _ = held.await; // sent or dropped, it's time
+                let _ = held.await; // sent or dropped, the question may go on
             }
         }
     }
@@ -145,7 +145,7 @@ pub fn round(places: &Places) -> Geometry {
     Geometry::round(places.columns.len(), 64 << 10).unwrap()
 }
 
-/// Of a volume that has a column for each drive, and that nothing was done to yet.
+/// A volume that has a column for each drive, and that nothing was done to yet.
 pub fn spec(id: u32, layout: &str, places: Arc<Places>) -> VolumeSpec {
     VolumeSpec {
         id: VolumeId(id.into()),
@@ -180,7 +180,7 @@ pub struct Rig {
     pub engine: Engine<SimWorld>,
     pub volume: Volume<SimWorld>,
     pub layout: &'static str,
-    /// What the volume is opened with.
+    /// The epochs that the volume is opened with.
     pub epochs: Arc<Epochs>,
 }
 
@@ -207,7 +207,7 @@ impl Rig {
         (engine, volume)
     }
 
-    /// No volume is open yet.
+    /// An engine without open volumes.
     pub async fn engine_with_drives(
         world: &SimWorld,
         disks: &[SimDisk],

@@ -1,4 +1,4 @@
-//! Full drives after a crash: what one copy has got and another has no room for.
+//! Full drives after a crash: one copy has data for which another has no room.
 
 use super::*;
 use tepal_codec::checksum::block_crcs;
@@ -6,9 +6,9 @@ use tepal_drive::world::Gather;
 use tepal_drive::{Change, DriveError, Mark, MarkKind, Write};
 use tepal_model::{EXTENT, Lineage, Taking};
 
-/// Of something else.
+/// Another map, which takes the room.
 const OTHERS: MapId = MapId(77);
-/// In the first column.
+/// A block in the first column.
 const NEW: u64 = 128;
 
 async fn put(
@@ -30,7 +30,7 @@ impl Rig {
         self.engine.drive(DriveId(nth as u64 + 1)).unwrap()
     }
 
-    /// A drive has nothing left, not even what is kept back.
+    /// Leaves a drive no room, not even the room that is kept back.
     async fn fill_up(&self, nth: usize) {
         let (drive, in_extent) = (self.drive(nth), EXTENT / BLOCK);
         let mut extent = 0;
@@ -39,7 +39,7 @@ impl Rig {
         }
     }
 
-    /// All are killed when a write has reached one copy.
+    /// All servers are killed when a write has reached one copy.
     async fn killed_with_a_write_on(&mut self, nth: usize, block: u64, byte: u8) {
         self.disks.iter().for_each(SimDisk::process_killed);
         let world = SimWorld::boot(self.world.core(), "its last moment");
@@ -51,7 +51,7 @@ impl Rig {
         self.restart(|_| true).await;
     }
 
-    /// Every copy says the same of a block, whichever of the drives is asked alone.
+    /// Expects the same block on every copy, whichever of the drives is asked alone.
     async fn all_say(&self, block: u64, byte: u8) {
         self.until_healthy().await;
         for nth in 0..self.disks.len() {
@@ -68,10 +68,10 @@ impl Rig {
     }
 }
 
-/// Story: a drive was full to the last block when its server was killed. What another had got of writes that nobody had been told of
+/// Story: a drive was full to the last block when its server was killed. Another drive's data of unacknowledged writes
 /// had no room there, and reads of all of the region failed for want of room, also of snapshots.
 #[test]
-fn what_a_crash_left_on_one_copy_is_taken_back_where_the_other_has_no_room_for_it() {
+fn a_crashed_write_without_room_elsewhere_is_taken_back() {
     for (layout, drives) in [("mirror:2", 2), ("mirror:3", 3)] {
         for (full, got) in [(0, 1), (1, 0), (drives - 1, 0)] {
             told(move |world| async move {
@@ -89,9 +89,9 @@ fn what_a_crash_left_on_one_copy_is_taken_back_where_the_other_has_no_room_for_i
     }
 }
 
-/// Story: the same of what a snapshot keeps, which is written beside it.
+/// Story: the same with blocks that a snapshot keeps: the write is placed beside them.
 #[test]
-fn a_write_beside_a_snapshot_is_taken_back_where_a_copy_has_no_room_for_it_and_the_snapshot_stays() {
+fn a_write_beside_snapshots_is_taken_back_without_room() {
     for (layout, drives) in [("mirror:2", 2), ("mirror:3", 3)] {
         for (full, got) in [(0, 1), (1, 0)] {
             told(move |world| async move {
@@ -113,9 +113,9 @@ fn a_write_beside_a_snapshot_is_taken_back_where_a_copy_has_no_room_for_it_and_t
     }
 }
 
-/// Where there's room, what the first copy has stays.
+/// Where there's room, the first copy's data stays.
 #[test]
-fn what_has_room_on_all_copies_is_not_taken_back() {
+fn a_crashed_write_with_room_everywhere_stays() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 64).await.unwrap();
@@ -126,10 +126,10 @@ fn what_has_room_on_all_copies_is_not_taken_back() {
     });
 }
 
-/// Story: a drive that was away has missed more than it has room for. Those that have it are read, and it's told what was
-/// acknowledged when there's room; nothing is taken back for it.
+/// Story: a drive that was away has missed more than it has room for. The drives that have the data are read, and the
+/// drive catches up with acknowledged data when there's room; nothing is taken back for it.
 #[test]
-fn a_full_drive_that_is_behind_keeps_nobody_from_reading_and_takes_nothing_back() {
+fn a_full_drive_that_is_behind_blocks_no_read() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 64).await.unwrap();
@@ -147,10 +147,10 @@ fn a_full_drive_that_is_behind_keeps_nobody_from_reading_and_takes_nothing_back(
     });
 }
 
-/// Story: the edge of a trim lay in a block of which nothing was there. Zeros were written to it, for which a full drive had no room: so
-/// a volume couldn't be shrunk to a size that ends within a block.
+/// Story: the edge of a trim lay in an empty block. Zeros were written to the block, for which a full drive had no
+/// room: so a volume couldn't be shrunk to a size that ends within a block.
 #[test]
-fn the_edges_of_a_trim_take_no_room_where_there_is_nothing() {
+fn a_trims_edges_take_no_room_in_empty_blocks() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 5, 1).await.unwrap();

@@ -1,12 +1,12 @@
-//! What every protocol has to keep to that keeps a column: the same stories, told with each. One that keeps more than one fragment has stories
-//! of its own besides.
+//! What every protocol that keeps a column has to do: the same stories, told with each protocol. A protocol that keeps
+//! more than one fragment also has stories of its own.
 
 use super::*;
 use crate::protocol::{IS_CHECKED, Kept};
 use tepal_model::Origin;
 use tepal_wire::message::Tag;
 
-/// Tells a story with a volume on two drives, of which each keeps a column, by each protocol that needs no more.
+/// Tells a story with a volume on two drives, each with a column of its own, by each protocol that needs no more.
 fn told_by_each<F: Future<Output = ()> + 'static>(story: impl Fn(Rig) -> F + Clone + 'static) {
     for kept in [Kept::Copies, Kept::Checked] {
         let story = story.clone();
@@ -24,7 +24,7 @@ fn told_by_each<F: Future<Output = ()> + 'static>(story: impl Fn(Rig) -> F + Clo
 }
 
 #[test]
-fn bytes_that_were_written_are_read_and_those_taken_out_are_zeros() {
+fn written_bytes_are_read_and_cleared_bytes_are_zeros() {
     told_by_each(|rig| async move {
         let mut model = vec![0u8; 1 << 20];
         for (step, (at, length)) in
@@ -43,7 +43,7 @@ fn bytes_that_were_written_are_read_and_those_taken_out_are_zeros() {
 }
 
 #[test]
-fn requests_wait_for_a_drive_and_go_on_when_it_returns() {
+fn requests_wait_until_an_absent_drive_returns() {
     told_by_each(|rig| async move {
         rig.write(0, 1, 32).await.unwrap();
         rig.lose(0).await;
@@ -60,7 +60,7 @@ fn requests_wait_for_a_drive_and_go_on_when_it_returns() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_power_loss() {
+fn acknowledged_writes_survive_a_power_loss() {
     told_by_each(|mut rig| async move {
         rig.write(3, 1, 40).await.unwrap();
         rig.volume.trim(5 * BLOCK, BLOCK).await.unwrap();
@@ -72,7 +72,7 @@ fn what_was_acknowledged_is_there_after_a_power_loss() {
 }
 
 #[test]
-fn a_snapshot_shows_what_was_and_its_volume_what_is() {
+fn a_snapshot_and_its_volume_show_their_own_data() {
     told_by_each(|mut rig| async move {
         rig.write(0, 1, 32).await.unwrap();
         rig.follow(&["0-1", "0-2"]);
@@ -84,7 +84,7 @@ fn a_snapshot_shows_what_was_and_its_volume_what_is() {
 }
 
 #[test]
-fn a_request_that_comes_again_runs_once() {
+fn a_retried_request_runs_once() {
     told_by_each(|rig| async move {
         let group = rig.volume.seats()[0].group().unwrap();
         let ask = async |byte: u8, number: u64, is_in_doubt| {
@@ -101,7 +101,7 @@ fn a_request_that_comes_again_runs_once() {
 }
 
 #[test]
-fn what_holds_something_is_told_and_nothing_else() {
+fn the_status_names_held_blocks_and_no_others() {
     told_by_each(|rig| async move {
         rig.write(3, 1, 2).await.unwrap();
         let within = crate::Within { offset: 0, length: 8 << 20, limit: 10 };

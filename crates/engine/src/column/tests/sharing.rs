@@ -25,7 +25,7 @@ impl Rig {
 }
 
 #[test]
-fn requests_only_wait_while_a_volume_is_shared_and_each_write_is_done_once() {
+fn sharing_a_volume_delays_requests_and_repeats_none() {
     told(|world| async move {
         for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
             let rig = Rig::new(world.clone(), layout, 3).await;
@@ -50,7 +50,7 @@ fn requests_only_wait_while_a_volume_is_shared_and_each_write_is_done_once() {
 }
 
 #[test]
-fn what_was_acknowledged_before_a_volume_was_shared_is_stable_afterwards() {
+fn acknowledged_data_is_stable_once_a_volume_is_shared() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         rig.write(3, 7, 1).await.unwrap();
@@ -65,7 +65,7 @@ fn what_was_acknowledged_before_a_volume_was_shared_is_stable_afterwards() {
 }
 
 #[test]
-fn a_shared_volume_shrinks_and_what_was_cut_off_does_not_come_back() {
+fn a_shared_volumes_cut_off_data_stays_gone() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 3).await;
         rig.write(1000, 7, 20).await.unwrap();
@@ -80,10 +80,10 @@ fn a_shared_volume_shrinks_and_what_was_cut_off_does_not_come_back() {
     });
 }
 
-/// Story: a write of a part of a block kept its turn while the only drive that had the rest was away. The volume was shared only when that
-/// drive was back, and no later write of the column was begun until then.
+/// Story: a write of a part of a block kept its turn while the only drive that had the rest was away. The volume was
+/// shared only when that drive was back, and no later write of the column was begun until then.
 #[test]
-fn a_volume_is_shared_though_a_write_that_has_not_begun_waits_for_a_drive() {
+fn a_waiting_write_that_never_began_delays_no_sharing() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots while requests are under way, come again, and find no room: each story once went wrong, or nearly so.
+//! Snapshots while requests are under way, are retried, and find no room: each story once went wrong, or nearly so.
 
 use super::doubts::{AT, ask, killed_with_a_request_on_one_copy};
 use super::*;
@@ -14,7 +14,7 @@ use tepal_drive::{Change, Mark, MarkKind, Write};
 use tepal_model::{EXTENT, Epoch, History, Lineage, ServerId, Taking};
 
 impl Rig {
-    /// What is agreed about the readers of the volume's map: of snapshots, and at last of the volume itself.
+    /// Has the readers of the volume's map agreed: its snapshots, and at last the volume itself.
     pub fn agree(&mut self, readers: &[&str]) {
         let readers: Vec<Lineage> = readers.iter().map(|text| text.parse().unwrap()).collect();
         let (head, snapshots) = readers.split_last().unwrap();
@@ -24,7 +24,7 @@ impl Rig {
         self.epochs = Arc::new(Epochs { history: History::new(readers, 0), heads, snapshots, view });
     }
 
-    /// The same, and the server acts by it.
+    /// The same, and the server acts by the agreed state.
     pub fn follow(&mut self, readers: &[&str]) {
         let before = self.view();
         self.agree(readers);
@@ -36,7 +36,7 @@ impl Rig {
         ClusterView { view: self.epochs.view, epochs, ..ClusterView::default() }
     }
 
-    /// What a block is in a snapshot.
+    /// A block's byte in the snapshot.
     pub async fn shown(&self, epoch: Epoch, block: u64) -> Result<u8, IoError> {
         let snapshot = self.volume.snapshot(epoch, self.volume.size());
         let data = join(&snapshot.read(block * BLOCK, BLOCK).await?);
@@ -44,7 +44,7 @@ impl Rig {
         Ok(data[0])
     }
 
-    /// Has all data moved to where it stays.
+    /// Has all data destaged.
     async fn checkpoint(&self) {
         for drive in self.engine.drives_here() {
             drive.checkpoint().await.unwrap();
@@ -58,10 +58,10 @@ impl Rig {
     }
 }
 
-/// Story: what a snapshot shows was made equal without saying of which requests it is. The copy that decided, and couldn't be read, took
-/// a request's data from the other one, which then forgot the request.
+/// Story: a snapshot's blocks were made equal without naming their requests. The copy that decided, and couldn't be
+/// read, took a request's data from the other copy, which then forgot the request.
 #[test]
-fn a_request_in_doubt_is_not_done_again_after_a_snapshot_though_the_copy_that_decides_is_rotten() {
+fn a_request_in_doubt_stays_done_despite_rot() {
     for rots in [false, true] {
         told(move |world| async move {
             let mut rig = Rig::new(world, "mirror:2", 2).await;
@@ -86,7 +86,7 @@ fn a_request_in_doubt_is_not_done_again_after_a_snapshot_though_the_copy_that_de
 
 /// Story: a server that was alone began again in the volume's first epoch, and wrote into its snapshots.
 #[test]
-fn a_server_that_starts_alone_writes_in_the_epoch_that_is_agreed() {
+fn a_server_starting_alone_writes_in_the_agreed_epoch() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -97,9 +97,9 @@ fn a_server_that_starts_alone_writes_in_the_epoch_that_is_agreed() {
     });
 }
 
-/// Story: zeros passed for nothing, so a copy kept them. Of a map that volumes leave, that was handed over once more.
+/// Story: zeros passed for nothing, so a copy kept them. In a source map, such zeros were handed over once more.
 #[test]
-fn a_copy_keeps_no_zeros_where_the_other_has_nothing() {
+fn a_copy_keeps_no_zeros_where_another_holds_nothing() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.follow(&["0-1", "0-2"]);
@@ -112,10 +112,10 @@ fn a_copy_keeps_no_zeros_where_the_other_has_nothing() {
     });
 }
 
-/// Story: a write that hadn't begun when it came to wait for a drive began two snapshots later in the epoch of the first one, which had
-/// been read meanwhile.
+/// Story: a write that hadn't begun when it came to wait for a drive began two snapshots later in the epoch of the
+/// first snapshot, which had been read meanwhile.
 #[test]
-fn a_write_that_waits_for_a_drive_across_two_snapshots_is_in_neither() {
+fn a_write_waiting_across_two_snapshots_is_in_neither() {
     for (offset, length) in [(0, BLOCK), (100, 100), (BLOCK - 100, 200)] {
         for is_trim in [false, true] {
             told(move |world| async move {
@@ -150,7 +150,7 @@ fn a_write_that_waits_for_a_drive_across_two_snapshots_is_in_neither() {
 }
 
 #[test]
-fn what_a_snapshot_shows_is_read_when_the_writes_of_its_epoch_have_ended_and_is_the_same_later() {
+fn a_snapshot_read_waits_for_its_epochs_writes() {
     told(|world| async move {
         for round in 0..4u64 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -179,9 +179,10 @@ fn what_a_snapshot_shows_is_read_when_the_writes_of_its_epoch_have_ended_and_is_
     });
 }
 
-/// Story: a snapshot held a write that was under way when it was taken, and a read that was sent after it still found what was before.
+/// Story: a snapshot held a write that was under way when it was taken, and a read that was sent after the snapshot
+/// still found older data.
 #[test]
-fn what_a_snapshot_shows_is_not_missed_by_a_read_that_comes_after_it() {
+fn a_read_after_a_snapshot_misses_no_data() {
     told(|world| async move {
         let mut were_under_way = 0;
         for _ in 0..30 {
@@ -204,9 +205,9 @@ fn what_a_snapshot_shows_is_not_missed_by_a_read_that_comes_after_it() {
     });
 }
 
-/// Story: a write of a part of a block took the rest from before a rollback, and wrote it after that.
+/// Story: a write of a part of a block took the rest from before a rollback, and wrote it after the rollback.
 #[test]
-fn what_a_write_merges_with_is_of_the_epoch_that_it_writes_in() {
+fn a_write_merges_with_the_epoch_it_writes_in() {
     told(|world| async move {
         for round in 0..10u64 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -232,10 +233,10 @@ fn what_a_write_merges_with_is_of_the_epoch_that_it_writes_in() {
     });
 }
 
-/// Story: what was cut off was still being cleared when the volume was rolled back to when it was longer, and what that had brought
-/// back was cleared with it, in the epoch of after.
+/// Story: data past a shortened volume's end was still being cleared when the volume was rolled back to a longer size.
+/// The data that the rollback had brought back was cleared as well, in the newer epoch.
 #[test]
-fn what_a_rollback_brings_back_is_not_taken_for_what_was_cut_off_before() {
+fn an_earlier_cut_never_clears_a_rollbacks_data() {
     told(|world| async move {
         for round in 0..30u64 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -246,7 +247,7 @@ fn what_a_rollback_brings_back_is_not_taken_for_what_was_cut_off_before() {
             rig.checkpoint().await;
             rig.slow_down(20);
             let volume = rig.volume.clone();
-            // Begun before the volume is shortened: what is cleared waits for it.
+            // Begun before the volume is shortened: the clear waits for this write.
             let written = volume.clone();
             rig.world.spawn_named("write", async move {
                 let _ = written.write(20 * BLOCK, Bytes::from(vec![9; BLOCK as usize]), false).await;
@@ -254,7 +255,7 @@ fn what_a_rollback_brings_back_is_not_taken_for_what_was_cut_off_before() {
             rig.world.sleep(Duration::from_micros(world.core().draw() % 300)).await;
             rig.volume.resize(EXTENT);
             rig.world.spawn_named("clear", async move {
-                let _ = volume.clear_past_end().await; // it ends when the volume grows
+                let _ = volume.clear_past_end().await; // the clear ends when the volume grows
             });
             rig.world.sleep(Duration::from_micros(world.core().draw() % 20_000)).await;
             rig.volume.resize(whole);
@@ -262,16 +263,16 @@ fn what_a_rollback_brings_back_is_not_taken_for_what_was_cut_off_before() {
             rig.world.sleep(Duration::from_secs(20)).await;
             for block in 16..32 {
                 let now = rig.read(block).await;
-                // Whoever wrote this hadn't been told of it, so it may come after the rollback.
+                // The writer of this hadn't been told that the write was done, so it may come after the rollback.
                 assert!(now == Ok(7) || (block, now.clone()) == (20, Ok(9)), "round {round}, block {block}: {now:?}");
             }
         }
     });
 }
 
-/// Story: a write of the snapshot's epoch ended after that was flushed, and went with the power.
+/// Story: a write of the snapshot's epoch ended after the epoch was flushed, and was lost with the power.
 #[test]
-fn what_a_snapshot_has_shown_outlasts_a_power_cut_also_of_a_volume_that_flushes() {
+fn a_shown_snapshot_survives_a_power_cut_despite_caches() {
     told(|world| async move {
         for layout in ["stripe;durability=flush", "mirror:2;durability=flush"] {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), layout, 2).await;
@@ -294,7 +295,7 @@ fn what_a_snapshot_has_shown_outlasts_a_power_cut_also_of_a_volume_that_flushes(
 
 /// Story: while a snapshot was read it was removed, drives joined its layers with later ones, and the read found holes.
 #[test]
-fn a_snapshot_that_is_removed_while_it_is_read_shows_what_it_did_or_nothing() {
+fn a_snapshot_removed_during_a_read_never_shows_holes() {
     told(|world| async move {
         for round in 0..6u8 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "server"), "mirror:2", 2).await;
@@ -329,7 +330,8 @@ fn a_snapshot_that_is_removed_while_it_is_read_shows_what_it_did_or_nothing() {
     });
 }
 
-/// Every second block was trimmed after a snapshot, until notes of that had taken all the room that they may.
+/// Every second block was trimmed after a snapshot, until notes of the trims had taken all the room that notes may
+/// take.
 async fn full_of_notes(world: SimWorld, layout: &'static str, drives: usize) -> Rig {
     let mut rig = Rig::new(world, layout, drives).await;
     for block in (0..1600).step_by(64) {
@@ -343,7 +345,7 @@ async fn full_of_notes(world: SimWorld, layout: &'static str, drives: usize) -> 
 }
 
 #[test]
-fn a_trim_on_full_drives_without_room_for_notes_is_done_or_refused_and_the_snapshot_stays_what_it_was() {
+fn a_trim_without_room_for_notes_spares_the_snapshot() {
     for (layout, drives) in [("stripe", 1), ("mirror:2", 2)] {
         told(move |world| async move {
             let rig = full_of_notes(world, layout, drives).await;
@@ -372,10 +374,10 @@ fn a_trim_on_full_drives_without_room_for_notes_is_done_or_refused_and_the_snaps
     }
 }
 
-/// Of something else.
+/// Another map, which takes the room.
 const OTHERS: MapId = MapId(77);
 
-/// One drive has no room left for notes, nor for data.
+/// Leaves one drive no room for notes, nor for data.
 async fn fill(rig: &Rig, nth: usize) {
     let drive = rig.engine.drive(DriveId(nth as u64 + 1)).unwrap();
     let zeros = Bytes::from(vec![3; EXTENT as usize]);
@@ -401,7 +403,7 @@ async fn fill(rig: &Rig, nth: usize) {
     }
 }
 
-/// Whatever a block is now, a copy of it is whole, and all are the same.
+/// Expects of each block, whatever it is now, that a copy of it is whole, and that all copies are the same.
 async fn all_can_be_read(rig: &Rig, trimmed: u64) {
     for block in 0..64 {
         let now = rig.read(block).await.unwrap();
@@ -422,9 +424,10 @@ async fn all_can_be_read(rig: &Rig, trimmed: u64) {
     }
 }
 
-/// Story: where one of two copies had no room left to hide what a snapshot keeps, nothing could be read any more around there.
+/// Story: where one of two copies had no room left to hide blocks that a snapshot keeps, no block around there could be
+/// read any more.
 #[test]
-fn a_trim_that_one_of_two_copies_has_no_room_for_leaves_all_to_be_read() {
+fn a_trim_without_room_on_one_copy_stays_readable() {
     for full in [0, 1] {
         told(move |world| async move {
             let mut rig = Rig::new(world, "mirror:2", 2).await;
@@ -439,7 +442,7 @@ fn a_trim_that_one_of_two_copies_has_no_room_for_leaves_all_to_be_read() {
 
 /// Story: the same after a crash, where the copy that decides had been trimmed.
 #[test]
-fn copies_become_equal_after_a_crash_in_a_trim_though_one_of_them_is_full() {
+fn copies_become_equal_after_a_crashed_trim_despite_fullness() {
     for full in [0, 1] {
         told(move |world| async move {
             let mut rig = Rig::new(world, "mirror:2", 2).await;
@@ -460,10 +463,10 @@ fn copies_become_equal_after_a_crash_in_a_trim_though_one_of_them_is_full() {
     }
 }
 
-/// Story: a block that nobody could read was written once more as it had been, while a drive was away. By its checksum that drive had it
-/// already, so it wasn't copied, and went with the other drive.
+/// Story: an unreadable block was written again with the same bytes while a drive was away. By the checksum that drive
+/// had the block already, so the block wasn't copied, and was lost with the other drive.
 #[test]
-fn a_rotten_block_that_was_written_again_with_the_same_bytes_is_copied_to_who_was_away() {
+fn a_rotten_block_rewritten_with_equal_bytes_is_copied() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -493,10 +496,10 @@ fn a_rotten_block_that_was_written_again_with_the_same_bytes_is_copied_to_who_wa
     });
 }
 
-/// Story: a scrub passed over what had rotted past the end of the volume that it was of, and said nothing of it, though a longer
-/// snapshot showed it, or another volume.
+/// Story: a scrub passed over rot past the end of its volume, and said nothing of it, though a longer snapshot showed
+/// the block, or another volume.
 #[test]
-fn a_rotten_block_past_the_volumes_end_is_repaired_or_told_of() {
+fn rot_past_the_volumes_end_is_repaired_or_reported() {
     const LOST: &[u64] = &[16 * BLOCK];
     for (layout, drives, repaired, lost) in [("mirror:2", 2, 1, &[][..]), ("stripe", 1, 0, LOST)] {
         told(move |world| async move {
@@ -519,10 +522,11 @@ fn a_rotten_block_past_the_volumes_end_is_repaired_or_told_of() {
     }
 }
 
-/// Story: a write of a part of a block had chosen its epoch when its drive left, and gave its turn up. When the drive was back a snapshot
-/// had been taken and read: then it was written in the epoch of before, and the snapshot showed it.
+/// Story: a write of a part of a block had chosen its epoch when its drive left, and gave its turn up. When the drive
+/// was back a snapshot had been taken and read: then the write was made in the earlier epoch, and the snapshot showed
+/// it.
 #[test]
-fn a_write_that_gave_its_turn_up_is_written_in_the_epoch_of_then() {
+fn giving_up_a_turn_gives_up_the_writes_epoch() {
     let gave_up = Arc::new(AtomicUsize::new(0));
     let counted = gave_up.clone();
     told(move |world| {
@@ -531,7 +535,7 @@ fn a_write_that_gave_its_turn_up_is_written_in_the_epoch_of_then() {
             let mut rig = Rig::new(world, "stripe", 1).await;
             rig.write(3, 1, 1).await.unwrap();
             rig.checkpoint().await;
-            rig.power_cycle().await; // so that it has to be read
+            rig.power_cycle().await; // so that the block has to be read
             rig.slow_down(1_000);
             let volume = rig.volume.clone();
             let write = volume.write(3 * BLOCK, Bytes::from(vec![2; 512]), true);

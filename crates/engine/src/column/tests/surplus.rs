@@ -1,9 +1,9 @@
-//! What is said of space that comes back in the background, and of what a snapshot keeps.
+//! What is reported of space that comes back in the background, and of space that a snapshot keeps.
 
 use super::*;
 use tepal_model::EXTENT;
 
-/// Late enough for what was left for later, too.
+/// Late enough for postponed work, too.
 const SETTLED: Duration = Duration::from_secs(20);
 const COPIES: u64 = 2;
 const BLOCKS: u64 = EXTENT / BLOCK;
@@ -17,7 +17,7 @@ impl Rig {
 }
 
 #[test]
-fn what_a_removed_snapshot_kept_is_surplus_until_it_has_been_given_back_on_every_drive_that_is_here() {
+fn a_removed_snapshots_space_is_surplus_until_given_back() {
     told(|world| async move {
         let mut rig = Rig::new(world, "mirror:2", 2).await;
         rig.write_extents(4, 1).await;
@@ -48,7 +48,7 @@ fn what_a_removed_snapshot_kept_is_surplus_until_it_has_been_given_back_on_every
 }
 
 #[test]
-fn what_a_drive_holds_of_a_map_that_is_gone_is_all_surplus() {
+fn a_gone_maps_space_is_all_surplus() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write_extents(4, 1).await;

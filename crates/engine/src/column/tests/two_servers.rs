@@ -1,4 +1,4 @@
-//! Two servers, each with a drive, and the post between them. The first one leads what they share.
+//! Two servers, each with a drive, and the post between them. The first server leads the shared columns.
 
 use super::*;
 use crate::CopyChange;
@@ -13,18 +13,18 @@ use tepal_wire::message::{Answer, DriveAnswer, DriveFailure, DriveOperation, Dri
 pub const HOME: ServerId = ServerId(1);
 const THERE: ServerId = ServerId(2);
 
-/// Nothing changes; whoever asks as the primary is it.
+/// Nothing changes; any server that asks as the primary is the primary.
 #[derive(Default)]
 pub struct Settled {
     /// The views in which a drive was found to know what it misses.
     pub found_up: Mutex<Vec<View>>,
-    /// Why drives can't be reached, by whom it was to be agreed.
+    /// Losses that a server wanted agreed: the drive, and why it can't be reached.
     pub losses: Mutex<Vec<(DriveId, String)>>,
     pub has_no_lease: AtomicBool,
     held_back: Mutex<HeldBack>,
 }
 
-/// From which view on nobody is known to act by it, and who waits for that.
+/// No server is known to act by this view or a later one; these wait for that.
 #[derive(Default)]
 struct HeldBack {
     from: Option<View>,
@@ -37,7 +37,7 @@ impl Settled {
     }
 
     pub fn let_go(&self) {
-        *self.held_back.lock().unwrap() = HeldBack::default(); // which tells those that wait
+        *self.held_back.lock().unwrap() = HeldBack::default(); // dropping the senders tells the tasks that wait
     }
 }
 
@@ -77,29 +77,29 @@ impl Authority for Settled {
 
 type Letter = (Question, oneshot::Sender<Result<Reply, Unreachable>>);
 
-/// How the post goes on.
+/// Which letters the post carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carries {
     #[default]
     All,
-    /// What comes before something that is to be uncovered.
+    /// Letters before an uncovering.
     UntilUncover,
-    /// To writes it brings an answer of its own: that they found damage.
+    /// All, but the post itself answers writes: they found damage.
     ButWrites,
-    /// The same to questions for what two copies are compared by.
+    /// All, but the post itself answers questions for the checksums by which copies are compared.
     ButComparisons,
     Nothing,
 }
 
-/// What one server asks the other.
+/// The letters from one server to the other.
 #[derive(Default)]
 pub struct Post {
     letters: Mutex<Vec<Letter>>,
-    /// How many there were.
+    /// How many letters there were.
     asked: Mutex<usize>,
-    /// How often a drive was to be read.
+    /// How many reads of a drive there were.
     reads: Mutex<usize>,
-    /// Something was answered by itself.
+    /// The post has answered something itself.
     has_answered: AtomicBool,
     carries: Mutex<Carries>,
 }
@@ -133,12 +133,12 @@ impl Post {
         *self.carries.lock().unwrap() = how;
     }
 
-    /// Whether a letter has to wait, and so all that come later.
+    /// Whether a letter has to wait, and so all later letters.
     pub fn stands_still(&self) -> bool {
         *self.carries.lock().unwrap() == Carries::Nothing
     }
 
-    /// Where the other server doesn't get to answer.
+    /// The post's own answer, where the other server doesn't get to answer.
     fn own_answer(&self, question: &Question) -> Option<Reply> {
         let Request::Drive(DriveRequest { operation, .. }) = &question.request else { return None };
         let is_kept_back = match *self.carries.lock().unwrap() {
@@ -150,7 +150,7 @@ impl Post {
         is_kept_back.then(|| damaged().into())
     }
 
-    /// If that is what it was to stop before.
+    /// Stops if this is the letter to stop before.
     fn stop_before(&self, question: &Question) {
         let uncovers =
             matches!(question.request, Request::Drive(DriveRequest { operation: DriveOperation::Uncover { .. }, .. }));
@@ -160,7 +160,7 @@ impl Post {
         }
     }
 
-    /// Brings it, for as long as the run lasts.
+    /// Carries letters, for as long as the run lasts.
     async fn carry(self: Arc<Self>, world: SimWorld, to: Engine<SimWorld>) {
         loop {
             let letters = std::mem::take(&mut *self.letters.lock().unwrap());
@@ -176,7 +176,7 @@ impl Post {
                 }
                 let work = to.answer(HOME, question);
                 world.spawn_named("answer", async move {
-                    let _ = sender.send(Ok(work.await)); // whoever asked may have given up
+                    let _ = sender.send(Ok(work.await)); // the asker may have given up
                 });
             }
             world.sleep(Duration::from_micros(20)).await;
@@ -191,19 +191,19 @@ pub struct Two {
     pub authority: Arc<Settled>,
     pub home: Engine<SimWorld>,
     pub there: Engine<SimWorld>,
-    /// Of the first server.
+    /// The first server's disk.
     pub disk: SimDisk,
     pub volume: Volume<SimWorld>,
     now: Mutex<Arc<ClusterView>>,
 }
 
 impl Two {
-    /// The second drive stands like that.
+    /// The second drive has this standing.
     pub async fn new(world: SimWorld, standing: Standing, epochs: Arc<Epochs>) -> Self {
         Self::standing(world, [Standing::Current, standing], epochs).await
     }
 
-    /// The drives stand like that.
+    /// The drives have these standings.
     pub async fn standing(world: SimWorld, [first, second]: [Standing; 2], epochs: Arc<Epochs>) -> Self {
         let (post, authority) = (Arc::new(Post::default()), Arc::new(Settled::default()));
         let (home, disk) = server(&world, &post, &authority, (1, first)).await;
@@ -216,7 +216,8 @@ impl Two {
         Two { world, post, authority, home, there, disk, volume, now: Mutex::default() }
     }
 
-    /// What is agreed next, and both follow: the first drive is up since view 1, the second one is as said, and what else there is.
+    /// Both servers follow the next state: the first drive is up since view 1, the second drive as given, and other
+    /// changes as given.
     pub fn follow(&self, view: View, second: DriveStatus, change: impl FnOnce(&mut ClusterView)) {
         let before = self.now.lock().unwrap().clone();
         let drive = |id, server, status| (DriveId(id), Drives { server, status });
@@ -230,7 +231,7 @@ impl Two {
         *self.now.lock().unwrap() = now;
     }
 
-    /// Each server's.
+    /// Each server's drive.
     pub fn drives(&self) -> [Drive<SimWorld>; 2] {
         [(&self.home, 1), (&self.there, 2)].map(|(server, id)| server.drive(DriveId(id)).unwrap())
     }

@@ -1,5 +1,5 @@
-//! What waits, and for whom: each story once had somebody wait for a drive that isn't needed, or go without one that is
-//! here.
+//! What waits, and for which drive: in each story a request once waited for a drive that isn't needed, or went on
+//! without a drive that is here.
 
 use super::*;
 use crate::column::Blocks;
@@ -7,9 +7,10 @@ use crate::{Trouble, Within};
 use futures_util::future::{Either, join3, select};
 use tepal_model::EXTENT;
 
-/// Story: a write stood in line behind others when its client gave up, and was done all the same when its turn came, for nobody.
+/// Story: a write was queued behind others when its client gave up, and was done all the same when its turn came, for
+/// nobody.
 #[test]
-fn what_is_in_line_when_its_client_goes_is_not_done() {
+fn a_queued_write_is_dropped_with_its_client() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 3).await.unwrap();
@@ -25,10 +26,10 @@ fn what_is_in_line_when_its_client_goes_is_not_done() {
     });
 }
 
-/// Story: a write of an import waited for a drive while another import took its place, was asked for again by what was known then, and
-/// landed on what the other one had written.
+/// Story: a write of an import waited for a drive while another import took its place. The write was retried by the
+/// state of then, and overwrote the other import's data.
 #[test]
-fn nothing_of_an_earlier_revision_lands_behind_later_writes() {
+fn an_earlier_revisions_write_never_lands_on_newer_data() {
     told(|world| async move {
         let rig = Rig::new(world, "stripe", 1).await;
         rig.write(3, 1, 1).await.unwrap();
@@ -52,10 +53,11 @@ fn nothing_of_an_earlier_revision_lands_behind_later_writes() {
     });
 }
 
-/// Story: a client gave up a write that was in line, went on by another gateway after seconds, and read what was before. Then the write was
-/// done: reads waited for what they met, and answered what they had read before it ended.
+/// Story: a client gave up a queued write, went on by another gateway after seconds, and read the older data. Then the
+/// write was done: reads waited for the writes that they met, and answered what they had read before the end of those
+/// writes.
 #[test]
-fn a_read_comes_after_what_has_been_in_line_for_long() {
+fn a_read_waits_for_writes_that_were_long_queued() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -74,7 +76,8 @@ fn a_read_comes_after_what_has_been_in_line_for_long() {
     });
 }
 
-/// Both drives of a mirror leave together with unflushed data, the second one last; only that one returns, with all of it.
+/// Both drives of a mirror leave together with unflushed data, the second drive last. Only the second returns, with all
+/// of the data.
 async fn one_of_two_is_back_with_all(rig: &Rig) {
     rig.write(3, 1, 1).await.unwrap();
     let (first, second) = (rig.gate(0), rig.gate(1));
@@ -93,7 +96,7 @@ async fn one_of_two_is_back_with_all(rig: &Rig) {
 }
 
 #[test]
-fn a_flush_waits_for_no_drive_whose_unflushed_data_another_has_that_is_back() {
+fn a_flush_never_waits_for_data_another_drive_has() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         one_of_two_is_back_with_all(&rig).await;
@@ -102,7 +105,7 @@ fn a_flush_waits_for_no_drive_whose_unflushed_data_another_has_that_is_back() {
 }
 
 #[test]
-fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_fails() {
+fn a_flush_reports_nothing_lost_when_redundant_drives_fail() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         one_of_two_is_back_with_all(&rig).await;
@@ -112,7 +115,7 @@ fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_
 }
 
 #[test]
-fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_is_back_without_it() {
+fn a_flush_reports_nothing_lost_when_redundant_drives_forget() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2;durability=flush", 2).await;
         one_of_two_is_back_with_all(&rig).await;
@@ -127,7 +130,7 @@ fn a_flush_calls_nothing_lost_that_another_drive_has_when_the_one_that_was_away_
 }
 
 #[test]
-fn reads_go_on_while_a_drive_is_being_agreed_to_be_up_and_the_last_other_fails() {
+fn reads_continue_on_a_drive_just_agreed_up() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
         let told_up = rig.first_returns_untold().await;
@@ -145,7 +148,7 @@ fn reads_go_on_while_a_drive_is_being_agreed_to_be_up_and_the_last_other_fails()
 }
 
 #[test]
-fn a_drive_that_has_all_of_a_part_is_not_given_up_there_because_it_waits_for_another_elsewhere() {
+fn a_drive_waiting_in_one_column_serves_another() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 3).await;
         for extent in 0..3 {
@@ -172,7 +175,7 @@ fn a_drive_that_has_all_of_a_part_is_not_given_up_there_because_it_waits_for_ano
 }
 
 #[test]
-fn what_is_lost_for_good_keeps_no_drive_from_being_up() {
+fn lost_data_keeps_no_drive_from_being_up() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:3", 3).await;
         rig.write(0, 1, 1).await.unwrap();
@@ -181,7 +184,7 @@ fn what_is_lost_for_good_keeps_no_drive_from_being_up() {
         rig.write(0, 2, 1).await.unwrap();
         let drive = rig.engine.drive(DriveId(1)).unwrap();
         drive.checkpoint().await.unwrap();
-        rig.disks[0].rot(drive.geometry().slots_start); // so it can't be copied
+        rig.disks[0].rot(drive.geometry().slots_start); // so the block can't be copied
         rig.bring_back(1).await;
         rig.bring_back(2).await;
         rig.secs(20).await;
@@ -200,7 +203,7 @@ fn what_is_lost_for_good_keeps_no_drive_from_being_up() {
 }
 
 #[test]
-fn a_drive_that_has_failed_is_not_taken_for_one_that_may_return_by_who_takes_it_out_just_then() {
+fn a_failed_drive_never_counts_as_returning() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.engine.drive(DriveId(1)).unwrap().retire("a flush failed");
@@ -209,9 +212,10 @@ fn a_drive_that_has_failed_is_not_taken_for_one_that_may_return_by_who_takes_it_
     });
 }
 
-/// Story: a drive was back and had not caught up, and was asked what is mapped. Who copied the volume so left out what it had missed.
+/// Story: a returned drive that had not caught up was asked which blocks are mapped. A copy of the volume so left out
+/// blocks that the drive had missed.
 #[test]
-fn a_drive_is_not_asked_what_is_mapped_where_it_misses_writes() {
+fn a_drive_is_never_asked_for_missed_mappings() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.lose(0).await;
@@ -225,7 +229,7 @@ fn a_drive_is_not_asked_what_is_mapped_where_it_misses_writes() {
 }
 
 #[test]
-fn what_is_called_a_hole_while_a_trim_is_under_way_holds_nothing_afterwards() {
+fn a_hole_reported_during_a_trim_stays_empty() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 1, 16).await.unwrap();
@@ -260,7 +264,7 @@ fn what_is_called_a_hole_while_a_trim_is_under_way_holds_nothing_afterwards() {
 }
 
 #[test]
-fn copies_are_equal_although_the_one_that_decides_could_not_be_read_for_a_moment() {
+fn copies_become_equal_despite_a_briefly_unreadable_deciding_copy() {
     told(|world| async move {
         for _ in 0..4 {
             let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
@@ -297,7 +301,7 @@ fn copies_are_equal_although_the_one_that_decides_could_not_be_read_for_a_moment
 }
 
 #[test]
-fn a_scrub_calls_nothing_lost_that_a_drive_has_which_is_only_away() {
+fn a_scrub_never_calls_an_absent_drives_data_lost() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -315,7 +319,7 @@ fn a_scrub_calls_nothing_lost_that_a_drive_has_which_is_only_away() {
         assert_eq!((found.lost, found.unrepaired), (vec![], vec![0, 2 * REGION]));
         rig.bring_back(1).await;
         rig.secs(20).await;
-        // The second was written while it was away.
+        // The second block was written while the drive was away.
         let found = rig.volume.scrub(|_| {}).await.unwrap();
         assert_eq!((found.repaired, found.lost, found.unrepaired), (1, vec![2 * REGION], vec![]));
         assert_eq!(rig.read(0).await, Ok(9));
@@ -323,7 +327,7 @@ fn a_scrub_calls_nothing_lost_that_a_drive_has_which_is_only_away() {
 }
 
 #[test]
-fn a_read_that_met_the_removal_of_its_volume_does_not_return_zeros() {
+fn a_read_during_its_volumes_removal_returns_no_zeros() {
     told(|world| async move {
         let mut rig = Rig::new(SimWorld::boot(world.core(), "s"), "mirror:2", 2).await;
         rig.write(0, 7, 16).await.unwrap();
@@ -346,10 +350,10 @@ fn a_read_that_met_the_removal_of_its_volume_does_not_return_zeros() {
     });
 }
 
-/// Story: a drive was back, and had just caught up with a region of which it missed nothing but another block. What had rotted there on the
-/// other drive was called lost.
+/// Story: a drive was back, and had just caught up with a region, of which it missed only another block. Rot on the
+/// other drive there was called lost.
 #[test]
-fn a_scrub_calls_nothing_lost_that_a_drive_has_which_still_catches_up() {
+fn a_scrub_never_calls_an_uncopied_block_lost() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -372,7 +376,7 @@ fn a_scrub_calls_nothing_lost_that_a_drive_has_which_still_catches_up() {
 }
 
 #[test]
-fn a_scrub_calls_lost_what_a_drive_that_is_back_had_missed() {
+fn a_scrub_calls_blocks_a_returned_drive_missed_lost() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.write(0, 9, 16).await.unwrap();
@@ -389,9 +393,10 @@ fn a_scrub_calls_lost_what_a_drive_that_is_back_had_missed() {
     });
 }
 
-/// A discard of what holds nothing takes no turn; but what came first must not be left behind it, or it would be there afterwards.
+/// A discard of an empty range takes no turn. But an earlier write must not be left behind the discard, or the data
+/// would be there afterwards.
 #[test]
-fn a_discard_of_nothing_waits_for_a_write_that_came_first() {
+fn an_empty_discard_waits_for_an_earlier_write() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:2", 2).await;
         rig.slow_down(100);

@@ -1,4 +1,4 @@
-//! What changes copies without bringing data: blocks are taken out, or uncovered, or what they have taken is noted.
+//! Changes of copies that bring no data: blocks are taken out, or uncovered, or their requests are noted.
 
 use super::write::{NotOnAll, Target, taking_of};
 use crate::column::epochs::Writing;
@@ -26,9 +26,9 @@ impl<W: World> Group<W> {
             if !full.is_empty() {
                 return Err(NotOnAll::Space);
             } else if !without.is_empty() {
-                return Err(NotOnAll::Lost(Vec::new())); // it goes on without those
+                return Err(NotOnAll::Lost(Vec::new())); // the change goes on without these drives
             }
-            // What is hidden from the volume, and stays for snapshots, may take space.
+            // Blocks that are hidden from the volume, and stay for snapshots, may take space.
             let clear = async |target: &Target<W>| {
                 target.drive.clear(run, target.marks.clone(), taking_of(origin), lineage).await
             };
@@ -37,7 +37,7 @@ impl<W: World> Group<W> {
         self.until_all_took(blocks, writing, clear).await
     }
 
-    /// The copies that are here have taken these requests, and no others.
+    /// Notes on the copies that are here that blocks have taken these requests, and no others.
     pub(super) async fn note_on_copies(
         &self,
         blocks: Blocks,
@@ -55,7 +55,8 @@ impl<W: World> Group<W> {
         self.until_all_took(blocks, writing, note).await
     }
 
-    /// What one line of the map's history has of these blocks goes, and what hides older ones too: they are seen again.
+    /// Takes out what one line of the map's history holds of these blocks, and what hides older lines there: the older
+    /// lines are seen again.
     pub(super) async fn uncover_copies(&self, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
         let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
@@ -100,14 +101,14 @@ impl<W: World> Group<W> {
         true
     }
 
-    /// Whether every copy is on a drive of this server and has nothing of these blocks, in whatever epoch.
+    /// Whether every copy is on a drive of this server and has nothing of these blocks, in any epoch.
     pub(super) fn copies_are_bare(&self, state: &State<W>, blocks: Blocks) -> bool {
         let (map, first) = (self.shared.column.map, self.shared.column.place(blocks.first));
         let copies: SmallVec<[&Holder<W>; 2]> = state.members.here().collect();
         copies.len() >= self.shared.copies && copies.iter().all(|copy| copy.is_bare(map, first, blocks.count))
     }
 
-    /// Every copy is here and empty.
+    /// Whether every copy is here and empty.
     pub(super) async fn copies_hold_nothing(&self) -> bool {
         let copies: SmallVec<[Holder<W>; 2]> = self.lock().members.here().cloned().collect();
         if copies.len() < self.shared.copies {
@@ -123,7 +124,7 @@ impl<W: World> Group<W> {
 }
 
 impl<W: World> Target<W> {
-    /// Ahead of a change that takes none with it.
+    /// Brings the marks ahead of a change that takes none with it.
     async fn bring_marks(&self) -> Result<(), DriveError> {
         match self.marks.is_empty() {
             true => Ok(()),

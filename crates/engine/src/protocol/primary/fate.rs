@@ -1,4 +1,4 @@
-//! What became of a request on clean copies.
+//! The fate of a request on clean copies.
 
 use crate::column::members::RegionState;
 use crate::column::{Blocks, Group, State};
@@ -14,7 +14,7 @@ struct Asked<W: World> {
 }
 
 impl<W: World> Group<W> {
-    /// A clean copy of each region, one of this server if there is; `None` if none is here.
+    /// A clean copy of each region, on this server if possible; `None` if some region has none here.
     fn clean_copies(&self, state: &State<W>, blocks: Blocks) -> Option<Vec<Asked<W>>> {
         let column = &self.shared.column;
         let asked = |(first, count): (u64, u64)| {
@@ -26,7 +26,8 @@ impl<W: World> Group<W> {
         column.cut(blocks.first, blocks.count).map(asked).collect()
     }
 
-    /// Which of these blocks haven't taken a request; `None` if drives have left. What a clean copy has taken counts: all have, or none.
+    /// Which of these blocks haven't taken a request; `None` if drives have left. A clean copy's answer counts: all
+    /// copies have taken the request, or none has.
     pub(super) async fn fate_on_copies(&self, origin: Origin, blocks: Blocks) -> Result<Option<Vec<Blocks>>, IoError> {
         let asked = self.clean_copies(&self.lock(), blocks);
         let Some(asked) = asked else { return Ok(None) };

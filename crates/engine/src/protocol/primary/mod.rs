@@ -1,12 +1,12 @@
 //! The primary protocol (Petal 2.4): whole copies, as `stripe`, `mirror:N` and `chained` keep them.
 //!
-//! Invariants, beside those of the column that is led ([`crate::column`]):
-//! 1. Writes that overlap go to all copies in one order: that of their turns.
-//! 2. A region's busy mark is in a copy's log no later than the first data that the mark is about. After a crash the union
-//!    of all marks names every region whose copies may differ.
-//! 3. A write is acknowledged when every copy that is here has it, at least `min_copies` of them clean; and for each copy
-//!    that isn't here, those that took the write say on stable storage that it's stale. That a copy isn't here, and is passed
-//!    over, was agreed before.
+//! Invariants, beside the column's own ([`crate::column`]):
+//! 1. Writes that overlap go to all copies in one order: the order of their turns.
+//! 2. A region's busy mark is in a copy's log no later than the first data that the mark is about. After a crash the
+//!    union of all marks names every region whose copies may differ.
+//! 3. A write is acknowledged when every copy that is here has it, and at least `min_copies` of these are clean. For
+//!    each copy that isn't here, the copies that took the write say on stable storage that the absent one is stale. The
+//!    absence was agreed before, and so was passing the copy over.
 //! 4. Any clean copy is read.
 //! 5. In a region whose copies may differ, the first clean copy decides.
 
@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use tepal_drive::world::World;
 use tepal_model::{IoError, Lineage, Origin, Segments, Taken};
 
-/// Each drive of a column has all of it.
+/// Each drive of a column has the whole column.
 pub(crate) struct Copies;
 
 impl<W: World> Redundancy<W> for Copies {

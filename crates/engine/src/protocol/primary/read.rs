@@ -20,7 +20,7 @@ impl<W: World> Group<W> {
     ) -> Result<SmallVec<[Part<W>; 1]>, RegionState> {
         let column = &self.shared.column;
         let mut parts: SmallVec<[Part<W>; 1]> = SmallVec::new();
-        // While nobody misses anything, all of it has the same clean copies.
+        // While no member misses anything, all blocks have the same clean copies.
         let alike = state.members.list.iter().all(|member| member.missed.is_empty());
         let cut = column.cut(blocks.first, blocks.count).take_while(|_| !alike);
         for (first, count) in cut.chain(alike.then_some((blocks.first, blocks.count))) {
@@ -58,7 +58,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Reads block by block, each from whichever clean copy of it is right, and has the others repaired.
+    /// Reads block by block, each from any clean copy that can be read, and has the others repaired.
     async fn read_around(&self, blocks: Blocks, seen: &Lineage) -> Result<Segments, Failed> {
         let mut segments = Segments::new();
         for block in blocks.each() {
@@ -86,8 +86,9 @@ impl<W: World> Group<W> {
         Err(Failed::Io(IoError::Damaged { offset: block * BLOCK, length: BLOCK }))
     }
 
-    /// Repairs a copy of a block in the background, and retires a drive that has made too many mistakes. One that may have the only
-    /// copy of something is kept, and each of its mistakes repaired: also if that is for another server to say, which leads a column.
+    /// Repairs a copy of a block in the background, and retires a drive that has had too many read errors. A drive that
+    /// may have the only copy of some data is kept, and each of its errors is repaired. The same holds where only
+    /// another server, which leads a column, can say whether there's another copy.
     fn repair_later(&self, block: u64, at: usize) {
         let group = self.clone();
         self.shared.world.spawn(Box::pin(async move {
@@ -110,12 +111,13 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Reads of so many blocks that begin side by side choose the same of copies that are equally good.
+/// Reads whose first blocks are within the same run of so many blocks choose the same of equally good copies.
 const BALANCED: u64 = 16;
 
-/// The clean copy on the drive with the shortest queue (Petal 2.4); of equals one of this server, for others are a way off, and of
-/// these one by turns. All that clients ask of the column comes by here, so it's balanced however few requests each of them has under
-/// way; what a drive has to read for other columns, its server says when it was read from.
+/// The clean copy on the drive with the shortest queue (Petal 2.4). Of equals, a drive of this server is chosen, as
+/// others are a way off; of several such drives, each in turn. All requests of clients for the column come by here, so
+/// the load is balanced however few requests each client has under way. What a drive has to read for other columns, its
+/// server reports with each read.
 fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader<'_>) -> Result<usize, RegionState> {
     match state.members.clean(region) {
         // Under a turn the region may be unresolved: there the first copy decides.

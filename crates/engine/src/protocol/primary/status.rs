@@ -1,4 +1,4 @@
-//! What copies hold, found without reading them.
+//! What copies hold, found without reading their data.
 
 use crate::column::background::failed;
 use crate::column::read::{Failed, Part};
@@ -23,8 +23,8 @@ impl<W: World> Group<W> {
         Ok(runs)
     }
 
-    /// Which blocks may be seen otherwise by whoever reads them so, as runs: a copy has something of them that one of the two doesn't
-    /// see. What a copy shows is right for both, whichever copy it is.
+    /// Which blocks may differ between two readers, as runs: blocks of which a copy has something that one of the
+    /// readers doesn't see. What a copy shows is right for both readers, whichever copy it is.
     pub(super) async fn differing_on_copies(
         &self,
         parts: &[Part<W>],
@@ -39,7 +39,7 @@ impl<W: World> Group<W> {
         Ok(runs)
     }
 
-    /// The same of one copy: those of the blocks, numbered from the first one.
+    /// The same of one copy: the blocks that may differ, numbered from the first one.
     async fn changed_at(
         &self,
         drive: &Holder<W>,
@@ -57,7 +57,7 @@ impl<W: World> Group<W> {
         for part in &unshared {
             changed.extend(drive.held(map, place, blocks.count, part).await?);
         }
-        // What has been taken out only hides what is older.
+        // Blocks that have been taken out only hide older ones.
         if let Some(shared) = one.shared_with(other) {
             let held = drive.held(map, place, blocks.count, &shared).await?;
             for reader in [one, other] {
@@ -68,8 +68,8 @@ impl<W: World> Group<W> {
         Ok(changed)
     }
 
-    /// The first blocks of the extents that hold anything, of all copies that are here; if `noted`, also of those that have taken
-    /// requests.
+    /// The first blocks of the extents that hold anything, of all copies that are here. With `noted`, also of the
+    /// extents that have taken requests.
     pub(super) async fn extents_of_copies(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
         let column = self.shared.column;
         let copies: Vec<Holder<W>> = self.lock().members.here().cloned().collect();

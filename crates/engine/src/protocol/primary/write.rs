@@ -1,4 +1,4 @@
-//! Writing all copies.
+//! Writing to all copies.
 
 use crate::column::epochs::Writing;
 use crate::column::members::join::NO_ROOM;
@@ -16,34 +16,34 @@ use tepal_drive::{Change, DriveError, Loss, Mark, MarkKind, Refused, Write};
 use tepal_model::layout::Durability;
 use tepal_model::{DriveId, IoError, Lineage, Origin, Taking};
 
-/// How often a write looks for space that is being given back on full drives: a few times for each copy.
+/// How often a write looks for space that full drives are giving back: a few times for each copy.
 const MOST_ATTEMPTS: usize = 16;
 
-/// One copy, and the marks that must be there with the data.
+/// One copy, and the marks that must be there along with the data.
 pub(super) struct Target<W: World> {
     at: usize,
     pub drive: Holder<W>,
     pub marks: Vec<Change>,
-    /// What the marks call stale: the region and the member.
+    /// The stale marks among them: the region and the member.
     stale: SmallVec<[(u64, usize); 1]>,
 }
 
 type Targets<W> = SmallVec<[Target<W>; 2]>;
 
 enum Plan<W: World> {
-    /// The copies that are here, after so many changes, and what the write sees of their layers.
+    /// The copies that are here, the number of changes at this moment, and the lineage that the write sees.
     Go(Targets<W>, u64, Lineage),
     Wait(oneshot::Receiver<()>),
-    /// A complete copy isn't here: first it's to be agreed that it's passed over.
+    /// A complete copy isn't here: first it has to be agreed that the copy is passed over.
     PassOver,
     Refuse(IoError),
 }
 
 /// Why a change isn't on all copies.
 pub(super) enum NotOnAll {
-    /// A copy has no room for it, and this has changed none.
+    /// A copy has no room for the change, and no copy has it.
     Space,
-    /// The same, and others may have it.
+    /// A copy has no room for the change, and others may have it.
     SpaceOnSome,
     /// These drives left.
     Lost(Vec<(DriveId, Arc<Loss>)>),
@@ -57,8 +57,8 @@ impl<W: World> Group<W> {
         self.until_all_took(data.blocks(), writing, write).await
     }
 
-    /// Changes blocks until one pass reaches every copy that is here: to do again what a copy has already changes nothing. The caller
-    /// has the blocks' turn.
+    /// Changes blocks until one pass reaches every copy that is here. Doing a change again that a copy already has
+    /// changes nothing. The caller has the blocks' turn.
     pub(super) async fn until_all_took(
         &self,
         blocks: Blocks,
@@ -104,7 +104,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Which drives take the blocks, and in which epoch. Decided at one moment; the marks that are missing are named.
+    /// The drives that take the blocks, and the epoch, as decided at one moment. The marks that are missing are named.
     fn plan_write(&self, blocks: Blocks, writing: &mut Writing) -> Plan<W> {
         let mut state = self.lock();
         if let Err(error) = writing.is_served(&state) {
@@ -128,7 +128,7 @@ impl<W: World> Group<W> {
         let absent: SmallVec<[usize; 4]> =
             (0..self.shared.copies).filter(|&at| is_absent(&state.members.list[at])).collect();
         for &at in &absent {
-            // From now on nobody reads what these drives miss, whenever they return.
+            // From now on nobody reads these regions on the absent drives, whenever they return.
             column.regions(blocks.first, blocks.count).for_each(|region| state.members.list[at].missed.begin(region));
         }
         let here = state.members.list.iter().enumerate().filter_map(|(at, member)| Some((at, member.drive()?)));
@@ -210,11 +210,12 @@ impl<W: World> Group<W> {
             Some(only) if targets.len() == 1 => smallvec![only.await],
             first => join_all(first.into_iter().chain(commits)).await.into(),
         };
-        // A drive of this server has found its space before anything was written; of another, it may have none now.
+        // A drive of this server has found its space before anything was written. Another server's drive may have none
+        // now.
         self.all_took(targets, outcomes)
     }
 
-    /// What became of a change on every copy.
+    /// The outcome of a change on every copy.
     pub(super) fn all_took(
         &self,
         targets: &[Target<W>],
@@ -236,7 +237,8 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// For a drive without room: one that is only about to join is given up, and the change goes on without it. Whether it was.
+    /// For a drive without room: a joining drive is given up, and the change goes on without it. Returns whether the
+    /// drive was given up.
     pub(super) fn give_up_if_it_joins(&self, target: &Target<W>) -> bool {
         let joins = self.lock().members.list[target.at].joins;
         if joins {
@@ -245,7 +247,7 @@ impl<W: World> Group<W> {
         joins
     }
 
-    /// What has begun may be on some copies and not on others.
+    /// Refuses a change. A change that has begun may be on some copies and not on others.
     fn refused(&self, blocks: Blocks, begun: bool, error: IoError) -> IoError {
         if begun {
             self.differ(blocks);
@@ -253,8 +255,8 @@ impl<W: World> Group<W> {
         error
     }
 
-    /// All targets have the write: whether it may be relied on. A drive that has left since it was planned may have lost it
-    /// again, and be back without it. The marks are committed: later writes need not bring them again.
+    /// All targets have the write: whether that can be relied on. A drive that has left since the plan may have lost
+    /// the write again, and be back without it. The marks are committed: later writes need not bring them again.
     fn took(&self, targets: &[Target<W>], blocks: Blocks, changes: u64) -> bool {
         let mut state = self.lock();
         if state.changes != changes {
@@ -278,7 +280,7 @@ pub(super) fn taking_of(origin: Option<Origin>) -> Taking {
     origin.map_or(Taking::Nothing, Taking::Request)
 }
 
-/// Finds space on all drives, or on none: a full drive must not leave the copies different.
+/// Finds space on all drives, or on none: a full drive must not make the copies differ.
 fn prepare<W: World>(targets: &[Target<W>], writes: &[Write<'_>]) -> Result<SmallVec<[Place; 2]>, Refusal> {
     let mut prepared: SmallVec<[Place; 2]> = SmallVec::with_capacity(targets.len());
     for (at, (target, write)) in targets.iter().zip(writes).enumerate() {

@@ -1,4 +1,5 @@
-//! One copy of some blocks, as lines of the map's history show it: what it has there, and what it has taken.
+//! One copy of some blocks, as lines of the map's history show them: what the copy has there, and which requests it has
+//! taken.
 
 use crate::column::background::failed;
 use crate::column::members::RegionState;
@@ -17,38 +18,38 @@ use tepal_model::{BLOCK, DriveId, Lineage, MapId, Segments, Taken, Taking};
 pub(super) struct Copy<W: World> {
     pub drive: Holder<W>,
     pub place: u64,
-    /// Of which layers this is about.
+    /// The layers that count.
     pub line: Line,
 }
 
-/// What copies must agree on, seen from one place of the map's history.
+/// One line of the map's history, on which copies must agree.
 #[derive(Clone)]
 pub(super) struct Line {
     pub seen: Lineage,
-    /// What was agreed when this was found: nothing is changed by it once that is over.
+    /// The epochs that were agreed when the line was found: once they are over, nothing is changed by this line.
     pub epochs: Arc<Epochs>,
 }
 
-/// What is said of requests with a run that is copied. They are noted of blocks, whatever they were written in, so what a copy has
-/// taken is its own only when it's equal in all lines.
+/// Which requests are noted along with a copied run. Requests are noted of blocks, whatever line they were written in.
+/// So the noted requests are right for a copy only when it's equal in all lines.
 #[derive(Clone, Copy)]
 pub(super) enum Saying<'a> {
-    /// It has taken these: there's no other line.
+    /// These requests: there's no other line.
     Those(&'a [Taken]),
-    /// What was noted before stays, until all lines are equal.
+    /// No requests: earlier notes stay, until all lines are equal.
     Nothing,
 }
 
 impl<W: World> Group<W> {
-    /// A copy of blocks from this one on, if its drive is here.
+    /// A copy of the blocks from `first` on, if its drive is here.
     pub(super) fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
         let drive = state.members.list[at].drive()?.clone();
         let line = Line::newest(&state.seen.epochs);
         Some(Copy { drive, place: self.shared.column.place(first), line })
     }
 
-    /// The lines on which some of these copies have anything, or one on which they have nothing, in the order in which they are made
-    /// equal: what is older is seen by later ones too.
+    /// The lines in which some of these copies have anything, or one line in which they have nothing, in the order in
+    /// which they are made equal: later lines see older ones too.
     pub(super) async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
         let epochs = self.lock().seen.epochs.clone();
         let line = |seen: &Lineage| Line { seen: seen.clone(), epochs: epochs.clone() };
@@ -63,11 +64,12 @@ impl<W: World> Group<W> {
         }
         let has_any = |seen: &&Lineage| found.iter().any(|&epoch| seen.owns(epoch));
         let lines: Vec<Line> = lines.iter().filter(has_any).map(line).collect();
-        // What requests cleared may be all that there is to say.
+        // The only difference may be requests that cleared something.
         Ok(if lines.is_empty() { vec![Line::newest(&epochs)] } else { lines })
     }
 
-    /// Once a snapshot is gone, drives may have joined what it parted: what was read by the lines of before isn't copied by them.
+    /// Once a snapshot is gone, drives may have joined the layers that it kept apart: data that was read by the earlier
+    /// lines isn't copied by them.
     pub(super) fn check_line(&self, target: &Copy<W>) -> Result<(), Failed> {
         match Arc::ptr_eq(&self.lock().seen.epochs, &target.line.epochs) {
             true => Ok(()),
@@ -75,7 +77,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether some blocks of a copy are what older lines show: this one alone sees nothing of them.
+    /// Whether some blocks of a copy show only older lines: the copy has nothing of them in its own line.
     pub(super) async fn shows_older(&self, copy: &Copy<W>, run: Range<usize>) -> Result<bool, Failed> {
         let (first, count) = (copy.place + run.start as u64, run.len() as u64);
         let epochs = copy.drive.epochs_of(self.shared.column.map, first, count).await;
@@ -83,7 +85,7 @@ impl<W: World> Group<W> {
         Ok(!epochs.into_iter().any(|epoch| copy.line.seen.owns(epoch)))
     }
 
-    /// The clean copies of a block that are here, but the one on this drive.
+    /// The clean copies of a block that are here, except the one on this drive.
     pub(super) fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
         let state = self.lock();
         let clean = match state.members.clean(self.shared.column.region_of(block)) {
@@ -101,14 +103,14 @@ impl<W: World> Copy<W> {
         self.drive.read(map, self.place + nth as u64, count as u64, &self.line.seen).await
     }
 
-    /// The CRCs of so many blocks, and the requests that they have taken, numbered from the first one.
+    /// The CRCs of so many blocks, and the requests that the blocks have taken, numbered from the first block.
     pub async fn content(&self, map: MapId, count: u64) -> Result<(Vec<Option<u32>>, Vec<Taken>), Failed> {
         let content = self.drive.content(map, self.place, count, &self.line.seen).await;
         let (crcs, taken) = content.map_err(|error| failed(&self.drive, error))?;
         Ok((crcs, taken.into_iter().map(|taken| Taken { first: taken.first - self.place, ..taken }).collect()))
     }
 
-    /// The blocks that its line itself has data of, or of which it hides what older ones have.
+    /// The blocks of which the copy's line has data itself, or hides older lines' data.
     pub async fn has_itself(&self, map: MapId, count: u64) -> Result<BTreeSet<u64>, Failed> {
         let line = &self.line.seen;
         let mut has = match line.own_part() {
@@ -126,14 +128,14 @@ impl<W: World> Copy<W> {
         self.drive.held(map, self.place, count, seen).await.map_err(|error| failed(&self.drive, error))
     }
 
-    /// Some of these blocks have taken these requests, and nothing else.
+    /// Notes that a range of these blocks has taken these requests, and no others.
     pub async fn adopt(&self, map: MapId, blocks: Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
         let (place, requests) = (self.place + blocks.start, self.placed(taken, &blocks));
         let adopted = self.drive.adopt(map, (place, blocks.end - blocks.start), requests).await;
         adopted.map_err(|error| failed(&self.drive, error))
     }
 
-    /// The same of so many blocks from the first on, but for some.
+    /// The same for the first `count` blocks, except some.
     pub async fn adopt_all_but(
         &self,
         map: MapId,
@@ -151,7 +153,7 @@ impl<W: World> Copy<W> {
         Ok(())
     }
 
-    /// What some blocks of a copy have taken, as this one numbers them.
+    /// The requests of some blocks, by the blocks' places on this drive.
     fn placed(&self, taken: &[Taken], blocks: &Range<u64>) -> Vec<Taken> {
         let part = taken.iter().filter_map(|taken| taken.within(blocks));
         part.map(|taken| Taken { first: self.place + taken.first, ..taken }).collect()
@@ -164,12 +166,12 @@ impl<W: World> Copy<W> {
         }
     }
 
-    /// The same from a later block on.
+    /// The same copy from a later block on.
     pub fn after(&self, blocks: usize) -> Self {
         Copy { drive: self.drive.clone(), place: self.place + blocks as u64, line: self.line.clone() }
     }
 
-    /// The same blocks, of other layers.
+    /// The same blocks of another line.
     pub fn on(&self, line: &Line) -> Self {
         Copy { drive: self.drive.clone(), place: self.place, line: line.clone() }
     }
@@ -182,7 +184,7 @@ impl Line {
     }
 }
 
-/// The requests that blocks of two copies have taken both.
+/// The requests that the blocks of both copies have taken.
 pub(super) fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
     let both = |taken: &Taken| {
         let blocks = taken.first..taken.first + taken.count;

@@ -15,11 +15,11 @@ use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, Buffer, Epoch, IoError, MapId, Taking};
 
-/// A region is compared and copied in steps of so many blocks, so many of them at a time.
+/// The blocks in one step. A region is compared and copied in steps, some at a time.
 const STEP: u64 = 16;
 const STEPS_AT_ONCE: usize = 16;
 
-/// Some blocks of two copies, of which one becomes like the other.
+/// Some blocks of two copies, of which the target becomes like the source.
 pub(super) struct Step<'a, W: World> {
     /// The first block.
     pub first: u64,
@@ -27,16 +27,16 @@ pub(super) struct Step<'a, W: World> {
     pub target: &'a Copy<W>,
     saying: Saying<'a>,
     pub why: Why,
-    /// Of which blocks the source shows something in a line that this one sees.
+    /// For each block, whether the source shows something in an older line that this line sees.
     hides: &'a [bool],
 }
 
-/// What was decided while some blocks were made equal. Each thing once: else they might never be.
+/// Decisions while some blocks are made equal. Each is made once: otherwise the blocks might never be equal.
 #[derive(Default)]
 pub(super) struct Decided {
-    /// Blocks of which a copy that couldn't be read was to decide: it may not be readable afterwards either.
+    /// Blocks of which the copy that was to decide couldn't be read: it may not be readable afterwards either.
     unreadable: BTreeSet<usize>,
-    /// Blocks that a copy had no room for, and so had decided instead, each with its epoch.
+    /// Blocks that a copy had no room for, and so decided itself, each with its epoch.
     pub no_room: BTreeSet<(Epoch, usize)>,
 }
 
@@ -50,7 +50,7 @@ enum Plan<W: World> {
 }
 
 impl<W: World> Group<W> {
-    /// Some steps at a time, and each to its end.
+    /// Makes a region's copies equal: some steps at a time, and each to its end.
     pub(in crate::protocol::primary) async fn equalise_region(&self, region: u64, why: Why) -> Result<(), Stuck> {
         let (first, count) = self.shared.column.blocks_of(region);
         let steps: Vec<u64> = (first..first + count).step_by(STEP as usize).collect();
@@ -61,8 +61,8 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Makes copies of some blocks of a region equal to the first clean one: that on one drive, or all that are here. Doesn't
-    /// wait for drives: it would have the blocks' turn meanwhile.
+    /// Makes copies of some blocks of a region equal to the first clean one: the copy on one drive, or all that are
+    /// here. Doesn't wait for drives, as it has the blocks' turn.
     async fn equalise(&self, blocks: Blocks, why: Why) -> Result<(), Stuck> {
         let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
         let mut decided = Decided::default();
@@ -77,7 +77,7 @@ impl<W: World> Group<W> {
                     drop((source, targets));
                     self.lose(vec![(id, loss)]).await;
                 }
-                Err(Failed::Away) => {} // drives have left since this was planned, or another copy has decided
+                Err(Failed::Away) => {} // drives have left since the plan, or another copy has decided
                 Err(Failed::Io(error)) => return Err(Stuck::Failed(error)),
             }
         }
@@ -99,7 +99,7 @@ impl<W: World> Group<W> {
         let mut sources = clean.iter().filter_map(|&at| copy(at)).filter(|(at, _)| Some(*at) != only);
         let Some((source_at, source)) = sources.next() else { return Ok(Plan::Nothing) };
         let wanted = |at: usize| only.map_or(at != source_at, |only| at == only);
-        // One that joins is brought up to date there later.
+        // A joining drive is brought up to date in this region later.
         let region = self.shared.column.region_of(blocks.first);
         let comes_later = |at: usize| {
             let member = &state.members.list[at];
@@ -120,9 +120,9 @@ impl<W: World> Group<W> {
     ) -> Result<(), Failed> {
         let lines = self.lines(blocks.count, std::iter::once(source).chain(targets)).await?;
         let map = self.shared.column.map;
-        // Of each target: whether it has taken other requests, and which blocks nobody can read.
+        // For each target: whether it has taken other requests, and which blocks no copy can read.
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
-        // Of each line, in which blocks the source shows anything.
+        // For each line, the blocks of which the source shows anything.
         let mut shown: Vec<(Epoch, Vec<bool>)> = Vec::new();
         let are_left = self.lock().migration.is_some();
         for (nth, line) in lines.iter().enumerate() {
@@ -135,7 +135,8 @@ impl<W: World> Group<W> {
                 let (found, had) = target.content(map, blocks.count).await?;
                 if nth == 0 {
                     *differs = had != taken;
-                    // If this isn't done to its end, and the target decides then, it may call nothing taken that it hasn't.
+                    // If this stops halfway, and the target decides then, the target must call no request taken that it
+                    // hasn't taken.
                     if *differs && lines.len() > 1 && !why.compares_data() {
                         target.adopt(map, 0..blocks.count, &taken_by_both(&had, &taken)).await?;
                     }
@@ -146,7 +147,8 @@ impl<W: World> Group<W> {
                 if are_left {
                     self.uncover_what_left(&source, &target, blocks.count, unread).await?;
                 }
-                // Those that were copied have it by now, if there's no other line; of the same content, they may not.
+                // Blocks that were copied have their requests by now, if there's no other line. Blocks of the same
+                // content may not.
                 if *differs && nth + 1 == lines.len() {
                     target.adopt_all_but(map, unread, blocks.count, &taken).await?;
                 }
@@ -156,7 +158,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Answers which blocks nobody can read.
+    /// Copies the blocks that differ. Returns the blocks that no copy can read.
     async fn copy_differences(
         &self,
         step: &Step<'_, W>,
@@ -185,8 +187,8 @@ impl<W: World> Group<W> {
         Ok(unread)
     }
 
-    /// Copies a run. If not all of it can be read, each block is copied by itself; answered are those that nobody can read, or that
-    /// are left for later.
+    /// Copies a run. If a part of it can't be read, each block is copied by itself. Returns the blocks that no copy can
+    /// read, or that are left for later.
     async fn copy_what_can_be_read(
         &self,
         step: &Step<'_, W>,
@@ -194,7 +196,7 @@ impl<W: World> Group<W> {
         hole: bool,
         decided: &mut Decided,
     ) -> Result<Vec<u64>, Failed> {
-        // So what was given up where there was no room takes none on others.
+        // So a write that was given up for want of room takes no room on other drives.
         if step.why == Why::Unresolved
             && !step.target.line.epochs.is_first()
             && self.shows_older(step.source, run.clone()).await?
@@ -222,7 +224,7 @@ impl<W: World> Group<W> {
                 }
             }
             if decided.unreadable.insert(one) && self.decide_by_another(step.source, step.first, one).await? {
-                return Err(Failed::Away); // the source has something else now
+                return Err(Failed::Away); // the source has other data now
             }
             match step.why {
                 Why::Missed(_) => return Err(damaged(step.first + one as u64)),
@@ -232,19 +234,21 @@ impl<W: World> Group<W> {
         Ok(unread)
     }
 
-    /// Has some blocks of a copy be what older lines show.
+    /// Makes some blocks of a copy show older lines.
     pub(super) async fn uncover(&self, copy: &Copy<W>, run: Range<usize>, saying: Saying<'_>) -> Result<(), Failed> {
         self.check_line(copy)?;
         let taking = copy.taking(saying, run.start as u64..run.end as u64);
         let blocks = (self.shared.column.map, copy.place + run.start as u64, run.len() as u64);
         let uncovered = copy.drive.uncover(blocks, taking, &copy.line.seen).await;
         uncovered.map_err(|error| failed(&copy.drive, error))?;
-        // What was long under way may have met what had been joined meanwhile: that is compared anew.
+        // An uncovering that was under way for long may have met layers that were joined meanwhile: the blocks are
+        // compared anew.
         self.check_line(copy)
     }
 
-    /// Where a volume goes to another map, what is gone of a line mustn't be handed over again. Of blocks that show the same on both, so
-    /// that what is noted of requests stays true: all but those that couldn't be read.
+    /// While a volume goes to another map, blocks that are gone from a line must not be handed over again. Only blocks
+    /// that both copies show alike are uncovered, so that the noted requests stay true: all but blocks that couldn't be
+    /// read.
     async fn uncover_what_left(
         &self,
         source: &Copy<W>,
@@ -259,7 +263,7 @@ impl<W: World> Group<W> {
         let (own, wanted) = (target.has_itself(map, count).await?, source.has_itself(map, count).await?);
         for nth in own.difference(&wanted).filter(|nth| !unread.contains(nth)) {
             let one = *nth as usize..*nth as usize + 1;
-            // It may hide what is older.
+            // The block may hide older ones.
             if self.shows_older(source, one.clone()).await? {
                 self.uncover(target, one, Saying::Nothing).await?;
             }
@@ -267,7 +271,8 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Looks at the data where the checksums are the same: of all that a drive missed, some block's may be by chance.
+    /// Compares the data where the checksums are the same: a block that the drive missed may have the same checksum by
+    /// chance.
     async fn compare_data(
         &self,
         source: &Copy<W>,
@@ -288,7 +293,7 @@ impl<W: World> Group<W> {
                         blocks.enumerate().for_each(|(nth, (wanted, found))| differs[at + nth] = wanted != found);
                     }
                     _ => {
-                        // What the target has itself is repaired, and told, when it's read.
+                        // The target's own damaged blocks are repaired, and reported, when they are read.
                         let own = target.has_itself(map, wanted.len() as u64).await?;
                         for (nth, differs) in differs.iter_mut().enumerate().skip(at).take(count) {
                             *differs = is_otherwise(source, target, map, nth, own.contains(&(nth as u64))).await;
@@ -301,7 +306,7 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Some blocks of one copy become those of another.
+    /// Copies a run of blocks from one copy to another.
     pub(super) async fn copy_run(
         &self,
         source: &Copy<W>,
@@ -341,7 +346,7 @@ impl<W: World> Group<W> {
         outcome.map_err(|error| failed(&target.drive, error))
     }
 
-    /// There's room for that which is kept back for repairs.
+    /// Writes zeros, for which there's room that is kept back for repairs.
     async fn write_zeros(
         &self,
         target: &Copy<W>,
@@ -355,35 +360,37 @@ impl<W: World> Group<W> {
         target.drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
     }
 
-    /// What is kept back for repairs is for the copies that a drive has, not for those that it's to get.
+    /// The room that is kept back for repairs is for the copies that a drive has, not for a joining drive's.
     fn may_use_reserve(&self, target: &Copy<W>) -> bool {
         self.shared.placed.joins.is_none_or(|joins| joins.drive != target.drive.id())
     }
 
-    /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes them equal if not.
+    /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes the copies equal
+    /// if they don't.
     pub(in crate::protocol::primary) async fn compare_copies_of(&self, blocks: Blocks) -> Result<bool, IoError> {
         let before = self.lock().jobs.copied;
         match self.equalise(blocks, Why::Doubted).await {
             Ok(()) => Ok(self.lock().jobs.copied == before),
-            Err(Stuck::Waits(_)) => Ok(true), // there's nothing to compare with
+            Err(Stuck::Waits(_)) => Ok(true), // there's no copy to compare with
             Err(Stuck::Failed(error)) => Err(error),
         }
     }
 }
 
-/// Whether one block of a copy, whose checksum is that of another's, isn't what is read there: it's something else by chance, or an older
-/// line shows it, where it's damaged.
+/// Whether a block of one copy differs from another's with the same checksum: its data is different by chance, or it's
+/// an older line's block, which is damaged.
 async fn is_otherwise<W: World>(source: &Copy<W>, target: &Copy<W>, map: MapId, nth: usize, is_own: bool) -> bool {
     match (source.read(map, nth, 1).await, target.read(map, nth, 1).await) {
         (Ok(wanted), Ok(found)) => join(&wanted) != join(&found),
         (Ok(_), Err(DriveError::Damaged { .. })) => !is_own,
-        _ => false, // of a lost drive that comes up where it's changed; and what can't be read can't be copied
+        _ => false, // a lost drive is noticed when it's changed; a block that can't be read can't be copied
     }
 }
 
-/// Whether a copy that has the second is to become like one that has the first. Drives that are to hide many blocks from some
-/// readers, and not from others, may have to write zeros: it's the same where there's something to hide. Where there's nothing, a
-/// copy may have none: what is there in a map that volumes leave was never taken over.
+/// Whether a copy that found the second CRC has to become like a copy that wanted the first. Drives that have to hide
+/// many blocks from some readers, and not from others, may have to write zeros: zeros equal nothing where there's
+/// something to hide. Where there's nothing to hide, a copy may have no zeros: data that is in a source map was never
+/// taken over.
 fn differ(wanted: Option<u32>, found: Option<u32>, hides: bool) -> bool {
     let shown = |crc: Option<u32>| crc.filter(|crc| !(hides && *crc == *ZEROS));
     shown(wanted) != shown(found)

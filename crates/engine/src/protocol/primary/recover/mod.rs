@@ -1,4 +1,4 @@
-//! Making copies equal: those of a region, or one damaged block.
+//! Making copies equal: the copies of a region, or of one damaged block.
 
 mod copy;
 mod equalise;

@@ -9,8 +9,8 @@ use tepal_drive::world::World;
 use tepal_model::{IoError, Taken};
 
 impl<W: World> Group<W> {
-    /// Has a damaged copy of a block right again: written from one that is right, if it wasn't written since. `Damaged` if no clean
-    /// copy here is right, `Unavailable` if the copy isn't here, or the others aren't.
+    /// Makes a damaged copy of a block right again, from a right copy, if the block wasn't written since. `Damaged` if
+    /// no clean copy here is right, `Unavailable` if the damaged copy isn't here, or the others aren't.
     pub(in crate::protocol::primary) async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
         let region = self.shared.column.region_of(block);
         loop {
@@ -23,7 +23,7 @@ impl<W: World> Group<W> {
             let away = |what: &str| IoError::Unavailable { reason: format!("{what} isn't here") };
             let Some(target) = target else { return Err(away("its drive")) };
             if unresolved {
-                drop(turn); // which copy decides there has to be settled first, and that compares checksums only
+                drop(turn); // first the region is resolved, which compares checksums only: that says which copy decides
                 match self.resolve(region).await {
                     Ok(()) => continue,
                     Err(Stuck::Waits(_)) => return Err(away("a drive that others wait for")),
@@ -37,7 +37,7 @@ impl<W: World> Group<W> {
     async fn repair_under_turn(&self, target: &Copy<W>, block: u64) -> Result<(), IoError> {
         let outcome = self.repair_all_lines(target, block).await;
         if matches!(outcome, Err(Failed::Away)) && self.check_line(target).is_err() {
-            // It's found out again by the lines of now.
+            // The epochs are over: the damage is looked for again by the current lines.
             let now = {
                 let state = self.lock();
                 state.serves()?;
@@ -59,12 +59,12 @@ impl<W: World> Group<W> {
 
     async fn repair_all_lines(&self, target: &Copy<W>, block: u64) -> Result<(), Failed> {
         let mut is_lost = false;
-        // What the target has of an older line, others may have once more in a newer one.
+        // Others may have the target's data of an older line once more in a newer line.
         let others = self.clean_copies_but(target.drive.id(), block)?;
         for line in self.lines(1, others.iter().chain([target])).await? {
             let target = target.on(&line);
             if target.read(self.shared.column.map, 0, 1).await.is_ok() {
-                continue; // it was written since, or it's another layer that is damaged
+                continue; // the block was written since, or another layer is damaged
             }
             match self.decide_by_another(&target, block, 0).await? {
                 true => {
@@ -77,8 +77,8 @@ impl<W: World> Group<W> {
         if is_lost { Err(damaged(block)) } else { Ok(()) }
     }
 
-    /// Whether one copy of a block, which isn't clean, may have what can't be read of another: by the checksums, or they couldn't be
-    /// compared.
+    /// Whether another copy of a block, which isn't clean, may have the data of a damaged copy: the checksums say so,
+    /// or couldn't be compared.
     pub(in crate::protocol::primary) async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
         let (damaged, other) = {
             let state = self.lock();
@@ -100,8 +100,8 @@ impl<W: World> Group<W> {
         true
     }
 
-    /// Where the copy that should decide can't be read, another that is clean does, of what requests did too: what the first one had
-    /// must not be there again when it can be read later. `false` if nobody can read it.
+    /// Where the copy that should decide can't be read, another clean copy decides, also about requests: the first
+    /// copy's data must not reappear when it can be read later. `false` if no copy can be read.
     pub(super) async fn decide_by_another(&self, source: &Copy<W>, first: u64, nth: usize) -> Result<bool, Failed> {
         let source = source.after(nth);
         for other in self.clean_copies_but(source.drive.id(), first + nth as u64)? {
@@ -113,20 +113,20 @@ impl<W: World> Group<W> {
         Ok(false)
     }
 
-    /// One block of a copy becomes that of another, of the same line, which has taken what that has.
+    /// Makes one block of a copy the block of another copy, of the same line, with its requests.
     pub(super) async fn make_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<(), Failed> {
         let (crcs, _) = other.content(self.shared.column.map, 1).await?;
         let taken = self.taken_like(copy, other).await?;
         self.copy_run(other, copy, 0..1, crcs[0].is_none(), Saying::Those(&taken)).await
     }
 
-    /// What one block of a copy has taken once it's like another.
+    /// The requests of one block of a copy once it's like another.
     pub(super) async fn taken_like(&self, copy: &Copy<W>, other: &Copy<W>) -> Result<Vec<Taken>, Failed> {
         let map = self.shared.column.map;
         let (_, taken) = other.content(map, 1).await?;
         Ok(match self.lines(1, [copy, other].into_iter()).await?.len() {
             1 => taken,
-            // In other lines it stays as it is, and they may have been written there.
+            // In other lines the block stays as it is, and the requests may have been written there.
             _ => taken_by_both(&copy.content(map, 1).await?.1, &taken),
         })
     }

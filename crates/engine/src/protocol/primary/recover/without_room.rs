@@ -1,19 +1,20 @@
-//! Where a copy has no room for what another has: reads never fail for that.
+//! Where a copy has no room for another's data: reads never fail for that.
 //!
-//! Copies differ where a write was under way at a crash, or was refused by a drive that's full when others had it: the region is
-//! unresolved then. What differs there was acknowledged to nobody, for then all clean copies have it. And nobody has read it: a read
-//! that met the write is done again when the write has been refused, and waits, as all others, until the region is resolved. So
-//! any clean copy may decide for a block. The first one does; where a copy has no room for what that has, this copy decides instead.
+//! Copies differ where a write was under way at a crash, or was refused by a full drive when others had it: then the
+//! region is unsure. The difference was acknowledged to nobody, for an acknowledged write is on all clean copies. And
+//! nobody has read it: a read that met the write is done again when the write has been refused, and waits, like all
+//! others, until the region is resolved. So any clean copy may decide for a block. The first one does. Where a copy has
+//! no room for the first one's data, that copy decides instead.
 //!
-//! The other way no room is needed. Lines are made equal in order, so in what older lines show the copies are equal already. The copy
-//! that has no room for a block has no layer of that extent that only this line sees. So it shows what older lines do, and the other
-//! is uncovered: its own blocks there go, and what hides the others. Or it hides what they show; then the other does too, with a
-//! note, or with zeros in the layer that it has. And where it's the first copy that shows what older lines do, it's the full one
-//! that is uncovered. Either way each line shows what some copy had, or what older lines show, as if the later write had never
-//! been.
+//! This direction needs no room. Lines are made equal in order, so the copies are already equal in what older lines
+//! show. A copy that has no room for a block has no layer of that extent that only this line sees. So either the copy
+//! shows older lines there, and the other copy is uncovered: its own blocks there go, and so does what hides the older
+//! lines. Or the copy hides older lines there: then the other copy hides them too, with a note, or with zeros in the
+//! layer that it has. And where the first copy shows older lines, the full copy is uncovered. Either way each line
+//! shows what some copy had, or what older lines show, as if the later write had never been.
 //!
-//! A copy that's behind isn't asked: nobody reads it before it has been brought up to date, which begins again if something was left
-//! out meanwhile. One that joins is given up.
+//! A copy that is behind isn't asked: nobody reads it before it has been brought up to date, and that begins again if
+//! something was left out meanwhile. A joining drive is given up.
 
 use super::copy::{Copy, Saying, ZEROS};
 use super::equalise::{Decided, Step};
@@ -26,7 +27,7 @@ use std::ops::Range;
 use tepal_drive::world::World;
 use tepal_model::{DriveId, IoError};
 
-/// What the drive is to the region that has no room there.
+/// What a drive without room is to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
     /// Its copy is as good as any.
@@ -37,7 +38,7 @@ enum Full {
 }
 
 impl<W: World> Group<W> {
-    /// The target has no room for some blocks of the source. Answers those that are left as they are.
+    /// The target has no room for some blocks of the source. Returns the blocks that are left as they are.
     pub(super) async fn do_without_room(
         &self,
         step: &Step<'_, W>,
@@ -58,7 +59,7 @@ impl<W: World> Group<W> {
                 self.lock().members.list[at].left_out += 1;
                 Ok(run.map(|nth| nth as u64).collect())
             }
-            // They were equal: something else is wrong, and it isn't known what was acknowledged.
+            // The copies were equal: something else is wrong, and it isn't known which data was acknowledged.
             Full::Clean if step.why == Why::Doubted => Err(Failed::Io(IoError::OutOfSpace)),
             Full::Clean => self.settle_without_room(step, run, decided).await.map(|()| Vec::new()),
         }
@@ -92,11 +93,11 @@ impl<W: World> Group<W> {
             }
             is_changed = true;
         }
-        // The source has something else now, which all others get.
+        // The source has other data now, which all targets get.
         if is_changed { Err(Failed::Away) } else { Ok(()) }
     }
 
-    /// Whether one copy of a block holds zeros, and the other nothing.
+    /// Whether two copies of a block read alike: one may hold zeros where the other holds nothing.
     async fn read_alike(&self, one: &Copy<W>, other: &Copy<W>) -> Result<bool, Failed> {
         let (one, other) = (self.crc(one).await?, self.crc(other).await?);
         Ok(one.unwrap_or(*ZEROS) == other.unwrap_or(*ZEROS))
