@@ -5,11 +5,11 @@ mod leading;
 mod leaving;
 mod migrating;
 mod moving;
-mod reclaiming;
-mod settling;
 mod sharing;
+mod surplus;
 #[cfg(test)]
 mod tests;
+mod up_again;
 
 use crate::authority::{Authority, View};
 use crate::column::Group;

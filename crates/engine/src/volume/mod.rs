@@ -1,6 +1,7 @@
 //! A volume: its record. A volume and its clones share their map.
 
 mod access;
+mod discard;
 mod epochs;
 mod lost;
 mod map;
