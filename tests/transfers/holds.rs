@@ -91,15 +91,18 @@ fn an_import_into_a_volume_that_is_cut_off_by_force_fails() {
 /// Story: right after a server was started it knew of no import, and removed the volume that one was writing to.
 #[test]
 fn what_is_imported_stays_in_use_when_its_server_is_started_anew() {
-    let mut cluster = with_volume();
-    let mut import = importing(&cluster);
-    cluster.kill();
-    cluster.start();
+    let ring = Ring::up(1);
+    ring.ask(1, &["volume", "create", "z", "--size", "24M", "--layout", "stripe"]).succeeded();
+    ring.ask(1, &["snapshot", "create", "z@a"]).succeeded();
+    let mut import = Piped::of(ring.command(&["volume", "import", "z"]));
+    import.feed(&noise(1, SIZE / 4)).expect("it reads on");
+    ring.kill(1);
+    ring.start(&[1]);
     for refused in [ROLL_BACK, SHRINK, REMOVE] {
-        let error = cluster.tepal(refused).refused(1);
+        let error = ring.ask(1, refused).refused(1);
         assert!(error.contains("volume 'z' is in use, an import writes to it"), "{error}");
     }
-    import.feed(&noise(2, SIZE / 2)).expect("it reads on");
+    import.feed(&noise(2, SIZE / 4)).expect("it reads on");
     import.end().succeeded();
 }
 

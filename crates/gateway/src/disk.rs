@@ -5,7 +5,7 @@ use std::future::Future;
 use tepal_model::{IoError, Segments};
 
 /// A virtual disk, as one client connection sees it. Offsets and lengths are bytes, of any alignment; the front-end has
-/// already refused lengths past [`tepal_model::MAX_REQUEST`].
+/// already refused or cut lengths past [`tepal_model::MAX_REQUEST`], but for what takes space away: that is up to 4 GiB.
 ///
 /// Requests may run concurrently. Dropping a future abandons the request: a write may then be done or not.
 pub trait VirtualDisk: 'static {

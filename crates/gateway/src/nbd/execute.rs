@@ -69,21 +69,20 @@ async fn outcome<D: VirtualDisk>(disk: &D, command: Command, payload: Bytes) -> 
         Command::Write { length: 0, .. } | Command::Cache | Command::Disconnect => {}
         Command::Write { offset, fua, .. } => disk.write(offset, payload, fua).await?,
         Command::Flush => disk.flush().await?,
-        Command::Trim { offset, length, fua } => {
-            for (offset, length) in pieces(offset, length) {
-                disk.trim(offset, length, fua).await?;
-            }
+        Command::Trim { offset, length, fua } => disk.trim(offset, length, fua).await?,
+        Command::WriteZeroes { offset, length, allocate: false, fua } => {
+            disk.write_zeroes(offset, length, false, fua).await?;
         }
-        Command::WriteZeroes { offset, length, allocate, fua } => {
+        Command::WriteZeroes { offset, length, allocate: true, fua } => {
             for (offset, length) in pieces(offset, length) {
-                disk.write_zeroes(offset, length, allocate, fua).await?;
+                disk.write_zeroes(offset, length, true, fua).await?;
             }
         }
     }
     Ok(Outcome::Done)
 }
 
-/// What runs up to 4 GiB in one request of the protocol, but not in one of the disk.
+/// Zeros that take space, and questions, are of up to 4 GiB in one request of the protocol, but not in one of the disk.
 fn pieces(offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset + length;
     (offset..end).step_by(MAX_REQUEST as usize).map(move |at| (at, MAX_REQUEST.min(end - at)))
