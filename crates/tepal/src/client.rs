@@ -42,7 +42,8 @@ pub enum ClientError {
     #[error("{message}")]
     Refused { message: String, kind: ErrorKind },
     #[error(
-        "the server at {address} refuses the token: set TEPAL_TOKEN to what its data folder's file `token` says, or name the folder by --dir"
+        "the server at {address} refuses the token: set TEPAL_TOKEN to what its data folder's file `token` says, or unset TEPAL_TOKEN and name the folder \
+         by --dir"
     )]
     Token { address: String },
     #[error("what answers at {address} is no Tepal server: {reason}")]
@@ -75,8 +76,11 @@ impl ClientError {
         let path = path.split('?').next().unwrap_or_default();
         let what = path.trim_start_matches("/v1/").split('/').next().unwrap_or_default();
         let command = match (what, path.rsplit('/').next().unwrap_or_default()) {
-            (_, "relayout" | "flatten" | "pause" | "resume" | "rate" | "cancel") => "volume migrations",
-            (_, "rollback") => "sql 'select * from events order by seq desc limit 5'",
+            (_, "pause" | "resume" | "rate") => "volume migrations",
+            // One that is over isn't listed any more.
+            (_, "rollback" | "relayout" | "flatten" | "cancel") => {
+                "sql 'select * from events order by seq desc limit 5'"
+            }
             (_, "clone") => "volume ls",
             ("volumes", _) => "volume ls",
             ("snapshots", _) => "snapshot ls",
@@ -445,7 +449,7 @@ mod tests {
     fn each_request_without_an_answer_names_the_command_that_tells() {
         for (path, tells) in [
             ("/v1/volumes", "volume ls"),
-            ("/v1/volumes/id:7/relayout", "volume migrations"),
+            ("/v1/volumes/id:7/relayout", "sql 'select * from events order by seq desc limit 5'"),
             ("/v1/volumes/v/rate?x=1", "volume migrations"),
             ("/v1/snapshots/v@a/clone", "volume ls"),
             ("/v1/snapshots/v@a/rollback?force=true", "sql 'select * from events order by seq desc limit 5'"),

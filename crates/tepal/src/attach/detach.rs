@@ -81,7 +81,7 @@ fn take_away(one: &Known) -> Result<(), AttachError> {
         }
         (true, None) => match release::release(place, record, Flush::First) {
             // What can't reach a volume that was removed doesn't keep the device.
-            Err(AttachError::Device { doing: "flush", .. }) if matches!(one.standing(), Standing::Gone) => {
+            Err(AttachError::Unflushed { .. }) if matches!(one.standing(), Standing::Gone) => {
                 release::release(place, record, Flush::GiveUp)?;
             }
             outcome => outcome?,

@@ -182,6 +182,8 @@ pub enum AttachError {
     Launch(io::Error),
     #[error("the attach daemon ended without a word; its log: {log}")]
     Silent { log: String },
+    #[error("can't flush {}: {source}: what was written to it since it was last flushed may be lost", .device.display())]
+    Unflushed { device: PathBuf, source: io::Error },
     #[error("can't {doing} {}: {source}", .device.display())]
     Device { doing: &'static str, device: PathBuf, source: io::Error },
     #[error("can't {doing} {}: {source}", .path.display())]

@@ -25,7 +25,7 @@ pub fn release(place: &Place, record: &Record, flush: Flush) -> Result<(), Attac
             Err(user) => return Err(in_use(record, user)),
         };
         if flush == Flush::First {
-            let failed = |source| AttachError::Device { doing: "flush", device: device.clone(), source };
+            let failed = |source| AttachError::Unflushed { device: device.clone(), source };
             exclusive.sync_all().map_err(failed)?;
         }
         match record.method {
