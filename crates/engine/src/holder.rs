@@ -21,7 +21,7 @@ pub(crate) enum Holder<W: World> {
 }
 
 /// A write that has its place, and isn't begun.
-pub(crate) enum Place {
+pub(crate) enum Reserved {
     Here(Prepared),
     /// Whether there's space is found out there.
     There,
@@ -241,25 +241,25 @@ impl<W: World> Holder<W> {
     }
 
     /// See [`Drive::prepare`].
-    pub fn prepare(&self, write: &Write<'_>) -> Result<Place, Refused> {
+    pub fn prepare(&self, write: &Write<'_>) -> Result<Reserved, Refused> {
         match self {
-            Holder::Here(drive) => drive.prepare(write).map(Place::Here),
-            Holder::There(_) => Ok(Place::There),
+            Holder::Here(drive) => drive.prepare(write).map(Reserved::Here),
+            Holder::There(_) => Ok(Reserved::There),
         }
     }
 
     /// See [`Drive::cancel`].
-    pub fn cancel(&self, place: Place) {
-        if let (Holder::Here(drive), Place::Here(prepared)) = (self, place) {
+    pub fn cancel(&self, place: Reserved) {
+        if let (Holder::Here(drive), Reserved::Here(prepared)) = (self, place) {
             drive.cancel(prepared);
         }
     }
 
     /// See [`Drive::commit`].
-    pub async fn commit(&self, place: Place, write: Write<'_>) -> Result<(), DriveError> {
+    pub async fn commit(&self, place: Reserved, write: Write<'_>) -> Result<(), DriveError> {
         match (self, place) {
-            (Holder::Here(drive), Place::Here(prepared)) => drive.commit(prepared, write).await,
-            (Holder::Here(drive), Place::There) => drive.write(write).await,
+            (Holder::Here(drive), Reserved::Here(prepared)) => drive.commit(prepared, write).await,
+            (Holder::Here(drive), Reserved::There) => drive.write(write).await,
             (Holder::There(remote), _) => remote.write(&write).await,
         }
     }

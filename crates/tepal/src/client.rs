@@ -42,8 +42,8 @@ pub enum ClientError {
     #[error("{message}")]
     Refused { message: String, kind: ErrorKind },
     #[error(
-        "the server at {address} refuses the token: set TEPAL_TOKEN to what its data folder's file `token` says, or unset TEPAL_TOKEN and name the folder \
-         by --dir"
+        "the server at {address} refuses the token: set TEPAL_TOKEN to what its data folder's file `token` says, or unset it and name \
+         the folder by --dir"
     )]
     Token { address: String },
     #[error("what answers at {address} is no Tepal server: {reason}")]

@@ -187,9 +187,9 @@ pub async fn read_state_copies<D: Device>(device: &D, label: &Label) -> Result<S
     let mut found = StateCopies::default();
     for start in label.geometry()?.state_places() {
         match read_place(device, label, start).await? {
-            Place::Empty => {}
-            Place::Damaged(order) => found.damaged.push(order),
-            Place::Whole(copy) => found.whole.push(copy),
+            Stored::Empty => {}
+            Stored::Damaged(order) => found.damaged.push(order),
+            Stored::Whole(copy) => found.whole.push(copy),
         }
     }
     found.whole.sort_by_key(|copy| std::cmp::Reverse(copy.order));
@@ -207,17 +207,17 @@ pub enum ReadCopiesError {
     Device(#[from] DeviceError),
 }
 
-enum Place {
+enum Stored {
     Empty,
     Damaged(Option<StateOrder>),
     Whole(StateCopy),
 }
 
-async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<Place, DeviceError> {
-    let Some(page) = read_patiently(device, start).await? else { return Ok(Place::Damaged(None)) };
+async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<Stored, DeviceError> {
+    let Some(page) = read_patiently(device, start).await? else { return Ok(Stored::Damaged(None)) };
     let Some(header) = Header::decode(&page, label) else {
         // Before the first copy there are zeros; drives of earlier builds may have what was left there of another use.
-        return Ok(if page.iter().all(|byte| *byte == 0) { Place::Empty } else { Place::Damaged(None) });
+        return Ok(if page.iter().all(|byte| *byte == 0) { Stored::Empty } else { Stored::Damaged(None) });
     };
     let Header { order, length, sum } = header;
     let mut content = Buffer::zeroed((length as usize).next_multiple_of(BLOCK as usize));
@@ -225,13 +225,13 @@ async fn read_place<D: Device>(device: &D, label: &Label, start: u64) -> Result<
         let at = start + BLOCK + (number * TOGETHER) as u64;
         match device.read(at, Buffer::take(piece.len())).await {
             Ok(bytes) => piece.copy_from_slice(&bytes),
-            Err(DeviceError::Failed { .. }) => return Ok(Place::Damaged(Some(order))),
+            Err(DeviceError::Failed { .. }) => return Ok(Stored::Damaged(Some(order))),
             Err(gone) => return Err(gone),
         }
     }
     match crc(&content[..length as usize]) == sum {
-        true => Ok(Place::Whole(StateCopy { order, length, sum, content: content.freeze() })),
-        false => Ok(Place::Damaged(Some(order))),
+        true => Ok(Stored::Whole(StateCopy { order, length, sum, content: content.freeze() })),
+        false => Ok(Stored::Damaged(Some(order))),
     }
 }
 
@@ -291,7 +291,7 @@ impl<W: World> Drive<W> {
         let (label, geometry) = (&self.shared.label, &self.shared.geometry);
         for (start, found) in geometry.state_places().zip(&mut places) {
             let read = read_place(&self.shared.device, label, start).await.map_err(|gone| self.shared.lose(gone))?;
-            if let Place::Whole(copy) = read {
+            if let Stored::Whole(copy) = read {
                 *found = Some(copy.header());
             }
         }

@@ -3,7 +3,7 @@
 
 use super::epochs::Writing;
 use super::migrating::is_read_there;
-use super::order::{Place, Turn};
+use super::order::{Queued, Turn};
 use super::read::{Plan, Reader};
 use super::redundancy::{Data, Given, Written};
 use super::{Blocks, Group};
@@ -71,18 +71,18 @@ impl<W: World> Group<W> {
     }
 
     /// Takes a place for a client's change.
-    pub fn line_up(&self, blocks: Blocks) -> Place {
+    pub fn line_up(&self, blocks: Blocks) -> Queued {
         self.shared.order.line_up(blocks.first, blocks.count, Some(self.shared.world.now()))
     }
 
     /// Takes a place for a change that no client has asked for: no read has to come after the change.
-    pub fn line_up_unasked(&self, blocks: Blocks) -> Place {
+    pub fn line_up_unasked(&self, blocks: Blocks) -> Queued {
         self.shared.order.line_up(blocks.first, blocks.count, None)
     }
 
     async fn write_bytes(
         &self,
-        (place, asker): (Place, Asker),
+        (place, asker): (Queued, Asker),
         mut writing: Writing,
         range: Range<u64>,
         given: Given,

@@ -95,7 +95,7 @@ pub struct Turn {
 
 /// A place in the queue.
 #[derive(Debug)]
-pub enum Place {
+pub enum Queued {
     First(Turn),
     Behind(Behind),
 }
@@ -117,12 +117,12 @@ impl Drop for Behind {
     }
 }
 
-impl Place {
+impl Queued {
     /// Waits for the end of everything that is in the way, under way or queued before.
     pub async fn turn(self) -> Turn {
         match self {
-            Place::First(turn) => turn,
-            Place::Behind(behind) => behind.turn().await,
+            Queued::First(turn) => turn,
+            Queued::Behind(behind) => behind.turn().await,
         }
     }
 }
@@ -133,7 +133,7 @@ impl Behind {
         self.number
     }
 
-    /// As [`Place::turn`].
+    /// As [`Queued::turn`].
     pub async fn turn(mut self) -> Turn {
         (&mut self.turn).await.expect("whoever holds the range hands it on")
     }
@@ -242,28 +242,28 @@ impl WriteOrder {
 
     /// Takes a place behind all queued writes and repairs of these blocks. For a client's request `since` is now: reads
     /// may have to come after its change.
-    pub fn line_up(&self, first: u64, count: u64, since: Since) -> Place {
+    pub fn line_up(&self, first: u64, count: u64, since: Since) -> Queued {
         self.line_up_for(Purpose::Write, (first, count), since)
     }
 
     /// Takes a place behind the repairs of these blocks, and behind the writes that have a turn and haven't lent it.
-    pub fn line_up_repair(&self, first: u64, count: u64) -> Place {
+    pub fn line_up_repair(&self, first: u64, count: u64) -> Queued {
         self.line_up_for(Purpose::Repair, (first, count), None)
     }
 
-    fn line_up_for(&self, purpose: Purpose, (first, count): (u64, u64), since: Since) -> Place {
+    fn line_up_for(&self, purpose: Purpose, (first, count): (u64, u64), since: Since) -> Queued {
         let end = first + count.max(1);
         let mut queues = self.lock();
         let behind = queues.waiting.iter().any(|earlier| earlier.holds_up((first, end), purpose));
         if !behind && queues.is_free((first, end), purpose) {
             queues.hold((first, end), purpose, since, Bell::default());
-            return Place::First(Turn { order: self.clone(), first, purpose });
+            return Queued::First(Turn { order: self.clone(), first, purpose });
         }
         let (turn, receiver) = oneshot::channel();
         let number = queues.numbered;
         queues.numbered += 1;
         queues.waiting.push_back(Waiting { number, first, end, since, purpose, readers: Bell::default(), turn });
-        Place::Behind(Behind { order: self.clone(), number, turn: receiver })
+        Queued::Behind(Behind { order: self.clone(), number, turn: receiver })
     }
 
     /// The writes and repairs of these blocks that are under way now. Each receiver resolves when its change has ended.
@@ -522,16 +522,16 @@ mod tests {
     #[test]
     fn only_requests_behind_lent_turns_are_held_up() {
         let order = WriteOrder::default();
-        let number = |place: &Place| match place {
-            Place::Behind(behind) => behind.number(),
-            Place::First(_) => panic!("others are ahead of it"),
+        let number = |place: &Queued| match place {
+            Queued::Behind(behind) => behind.number(),
+            Queued::First(_) => panic!("others are ahead of it"),
         };
         let lent = ask(&order, 0, 10).now_or_never().unwrap();
         let slow = ask(&order, 20, 10).now_or_never().unwrap();
         let behind_both = order.line_up(5, 20, None);
         let behind_slow = order.line_up(26, 2, None);
         let behind_that = order.line_up(22, 2, None);
-        let is_held_up = |place: &Place| order.is_held_up(number(place));
+        let is_held_up = |place: &Queued| order.is_held_up(number(place));
         assert!(![&behind_both, &behind_slow, &behind_that].into_iter().any(is_held_up));
         lent.lend();
         assert!(is_held_up(&behind_both));

@@ -11,7 +11,7 @@
 //!    that is known to. A change that nobody wants any more would land after newer writes of the same asker.
 
 use super::epochs::MOMENT;
-use super::order::{Place, Turn};
+use super::order::{Queued, Turn};
 use super::{Blocks, Group};
 use crate::seen_through::Asker;
 use futures_channel::oneshot::{self, Canceled};
@@ -89,11 +89,11 @@ impl<W: World> Group<W> {
     }
 
     /// The turn of a place, once it has come, if the asker still wants it.
-    pub(super) async fn turn(&self, place: Place, asker: &Asker) -> Result<Turn, IoError> {
+    pub(super) async fn turn(&self, place: Queued, asker: &Asker) -> Result<Turn, IoError> {
         let order = &self.shared.order;
         let turn = match place {
-            Place::First(turn) => turn,
-            Place::Behind(behind) => {
+            Queued::First(turn) => turn,
+            Queued::Behind(behind) => {
                 let number = behind.number();
                 self.wait_behind(Box::pin(behind.turn()), || order.is_held_up(number)).await?
             }

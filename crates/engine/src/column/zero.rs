@@ -3,7 +3,7 @@
 use super::bytes::Merged;
 use super::epochs::Writing;
 use super::members::{NOT_MISSED, RegionState};
-use super::order::{Place, Turn};
+use super::order::{Queued, Turn};
 use super::redundancy::{Data, Written};
 use super::{Blocks, Group, State};
 use crate::epochs::Subject;
@@ -146,7 +146,7 @@ impl<W: World> Group<W> {
     /// too.
     async fn clear(
         &self,
-        (place, asker): (Place, Asker),
+        (place, asker): (Queued, Asker),
         (mut writing, end): (Writing, Option<u64>),
         all: Range<u64>,
         tag: Option<Tag>,

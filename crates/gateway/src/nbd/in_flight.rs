@@ -15,14 +15,14 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Any number of futures of one kind, polled by the task that owns this.
 pub struct InFlight<F> {
-    places: Vec<Place<F>>,
+    places: Vec<Running<F>>,
     free: Vec<usize>,
     woken: Arc<Woken>,
     /// Taken from the queue, to be polled next, last first.
     batch: Vec<usize>,
 }
 
-struct Place<F> {
+struct Running<F> {
     future: Pin<Box<Option<F>>>,
     bell: Arc<Bell>,
     waker: Waker,
@@ -121,7 +121,7 @@ impl<F: Future> InFlight<F> {
         let index = self.places.len();
         let bell = Arc::new(Bell { index, queued: AtomicBool::new(false), woken: self.woken.clone() });
         let waker = Waker::from(bell.clone());
-        self.places.push(Place { future: Box::pin(None), bell, waker });
+        self.places.push(Running { future: Box::pin(None), bell, waker });
         index
     }
 }

@@ -28,7 +28,7 @@ pub struct Balance<'a> {
     drives: &'a Drives,
     tables: Vec<Work>,
     /// For each drive, the copies that it has.
-    held: Vec<BTreeSet<Place>>,
+    held: Vec<BTreeSet<CopyOf>>,
     /// What is due over all tables.
     whole: Due,
 }
@@ -54,7 +54,7 @@ struct Due {
 /// A copy: its table, and the column there. In each table, columns come in a scattered order, so that a drive doesn't get several
 /// that lie side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct CopyOf {
     table: u32,
     scattered: u32,
     column: u32,
@@ -169,7 +169,7 @@ impl<'a> Balance<'a> {
         }
     }
 
-    fn bring_away(&mut self, order: &mut BTreeSet<(i64, u32)>, place: Place, from: u32) {
+    fn bring_away(&mut self, order: &mut BTreeSet<(i64, u32)>, place: CopyOf, from: u32) {
         let table = &self.tables[place.table as usize];
         let has_room = |drive: u32| table.counts[drive as usize] < table.due.ranges[drive as usize].1;
         let mut allowed = order.iter().map(|(_, drive)| *drive).filter(|to| self.may_hold(place, from, *to));
@@ -215,7 +215,7 @@ impl<'a> Balance<'a> {
     }
 
     /// How a drive that has too much gets rid of a copy; nothing if it can't.
-    fn way_from(&self, scope: Scope, order: &BTreeSet<(i64, u32)>, from: u32) -> Vec<(Place, u32, u32)> {
+    fn way_from(&self, scope: Scope, order: &BTreeSet<(i64, u32)>, from: u32) -> Vec<(CopyOf, u32, u32)> {
         let below = self.lean(scope, from);
         let can_take = |drive: &u32| self.count(scope, *drive) < *self.range(scope, *drive).end();
         let lower = order.iter().take_while(|(lean, _)| *lean < below).map(|(_, drive)| *drive).filter(can_take);
@@ -231,7 +231,7 @@ impl<'a> Balance<'a> {
     }
 
     /// How a drive that has too little gets a copy; nothing if it can't.
-    fn way_to(&self, scope: Scope, order: &BTreeSet<(i64, u32)>, to: u32) -> Vec<(Place, u32, u32)> {
+    fn way_to(&self, scope: Scope, order: &BTreeSet<(i64, u32)>, to: u32) -> Vec<(CopyOf, u32, u32)> {
         let above = self.lean(scope, to);
         let can_give = |drive: &u32| self.count(scope, *drive) > *self.range(scope, *drive).start();
         let higher = order.iter().rev().take_while(|(lean, _)| *lean > above).map(|(_, drive)| *drive).filter(can_give);
@@ -251,7 +251,7 @@ impl<'a> Balance<'a> {
     }
 
     /// A copy that one drive has and the other may have instead: if there's a choice, one by which both lead their part.
-    fn copy_for(&self, scope: Scope, from: u32, to: u32) -> Option<Place> {
+    fn copy_for(&self, scope: Scope, from: u32, to: u32) -> Option<CopyOf> {
         let mut first = None;
         for place in self.copies_of(scope, from).filter(|place| self.may_move(scope, *place, from, to)) {
             let table = &self.tables[place.table as usize];
@@ -267,10 +267,10 @@ impl<'a> Balance<'a> {
     }
 
     /// The shortest way over other drives.
-    fn detour(&self, scope: Scope, from: &[u32], to: &[u32]) -> Vec<(Place, u32, u32)> {
+    fn detour(&self, scope: Scope, from: &[u32], to: &[u32]) -> Vec<(CopyOf, u32, u32)> {
         let mut is_goal = vec![false; self.drives.len()];
         to.iter().for_each(|drive| is_goal[*drive as usize] = true);
-        let mut come_by: BTreeMap<u32, (Place, u32)> = BTreeMap::new();
+        let mut come_by: BTreeMap<u32, (CopyOf, u32)> = BTreeMap::new();
         let mut unseen: Vec<u32> = self.drives.used().filter(|drive| !from.contains(drive)).collect();
         let mut queue: VecDeque<u32> = from.iter().copied().collect();
         while let Some(drive) = queue.pop_front() {
@@ -289,17 +289,17 @@ impl<'a> Balance<'a> {
         Vec::new()
     }
 
-    fn copies_of(&self, scope: Scope, drive: u32) -> impl Iterator<Item = Place> + '_ {
+    fn copies_of(&self, scope: Scope, drive: u32) -> impl Iterator<Item = CopyOf> + '_ {
         let (first, end) = match scope {
             Scope::Table(number) => (number, number + 1),
             Scope::Whole => (0, self.tables.len() as u32),
         };
-        let begin = |table| Place { table, scattered: 0, column: 0 };
+        let begin = |table| CopyOf { table, scattered: 0, column: 0 };
         self.held[drive as usize].range(begin(first)..begin(end)).copied()
     }
 
     /// Whether a copy may be moved for the sake of evenness: if its table isn't what is looked at, that mustn't suffer.
-    fn may_move(&self, scope: Scope, place: Place, from: u32, to: u32) -> bool {
+    fn may_move(&self, scope: Scope, place: CopyOf, from: u32, to: u32) -> bool {
         let table = &self.tables[place.table as usize];
         let keeps_even = || {
             let (from, to) = (from as usize, to as usize);
@@ -309,7 +309,7 @@ impl<'a> Balance<'a> {
     }
 
     /// Whether a drive's copy could be on another one, where no other copy of the column shares its failure domain.
-    fn may_hold(&self, place: Place, from: u32, to: u32) -> bool {
+    fn may_hold(&self, place: CopyOf, from: u32, to: u32) -> bool {
         let table = &self.tables[place.table as usize];
         let domain = self.drives.domain(table.domain, to);
         let apart =
@@ -317,7 +317,7 @@ impl<'a> Balance<'a> {
         self.drives.capacity(to) > 0 && table.columns[place.column as usize].iter().all(apart)
     }
 
-    fn shift(&mut self, order: &mut BTreeSet<(i64, u32)>, scope: Scope, place: Place, from: u32, to: u32) {
+    fn shift(&mut self, order: &mut BTreeSet<(i64, u32)>, scope: Scope, place: CopyOf, from: u32, to: u32) {
         for drive in [from, to] {
             order.remove(&(self.lean(scope, drive), drive));
         }
@@ -373,12 +373,12 @@ impl<'a> Balance<'a> {
     }
 }
 
-fn place(table: u32, column: usize) -> Place {
-    Place { table, scattered: pair(table.into(), column as u64) as u32, column: column as u32 }
+fn place(table: u32, column: usize) -> CopyOf {
+    CopyOf { table, scattered: pair(table.into(), column as u64) as u32, column: column as u32 }
 }
 
 /// The moves that lead to `goal`. None if two are about one column: the second might not be allowed after the first.
-fn way_back(come_by: &BTreeMap<u32, (Place, u32)>, goal: u32) -> Vec<(Place, u32, u32)> {
+fn way_back(come_by: &BTreeMap<u32, (CopyOf, u32)>, goal: u32) -> Vec<(CopyOf, u32, u32)> {
     let mut way = Vec::new();
     let mut to = goal;
     while let Some(&(place, from)) = come_by.get(&to) {

@@ -70,17 +70,17 @@ pub fn distinct(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum FileIdentity {
     Device(u64),
     File(u64, u64),
     Nothing(PathBuf),
 }
 
-fn place(path: &Path) -> Place {
+fn place(path: &Path) -> FileIdentity {
     match std::fs::metadata(path) {
-        Ok(found) if found.rdev() != 0 => Place::Device(found.rdev()),
-        Ok(found) => Place::File(found.dev(), found.ino()),
-        Err(_) => Place::Nothing(path.to_owned()),
+        Ok(found) if found.rdev() != 0 => FileIdentity::Device(found.rdev()),
+        Ok(found) => FileIdentity::File(found.dev(), found.ino()),
+        Err(_) => FileIdentity::Nothing(path.to_owned()),
     }
 }
 

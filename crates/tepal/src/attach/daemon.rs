@@ -10,13 +10,13 @@
 //! It's the process's main thread that looks after things here; requests pass through others. Any panic ends the process:
 //! an error on the device is better than a device that silently stops.
 
+use super::folder::{AttachmentFolder, Record, RunFolder};
 use super::known::now_unix_ms;
 use super::launch::Report;
 use super::loop_device;
 use super::nbd::client::{Client, Notice, PAUSES, Target};
 use super::nbd::{Export, NbdAddress};
 use super::netlink::KernelNbd;
-use super::place::{Place, Record, RunFolder};
 use super::release::{self, Flush};
 use super::{AttachError, Method, Unfit, fuse, relay};
 use linux_raw_sys::prctl::PR_SET_IO_FLUSHER;
@@ -175,7 +175,7 @@ const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, S
 struct Daemon {
     client: Arc<Client>,
     front: Front,
-    place: Place,
+    place: AttachmentFolder,
     record: Record,
     /// It waits for answers, and not for a connection.
     is_unanswered: bool,
@@ -189,7 +189,7 @@ enum Front {
 
 impl Daemon {
     /// Connects, makes the device, and tells the parent.
-    fn start(order: Order, place: Place, tell: &Sender<Event>) -> Result<Daemon, AttachError> {
+    fn start(order: Order, place: AttachmentFolder, tell: &Sender<Event>) -> Result<Daemon, AttachError> {
         let Order { volume, export, address, read_only, method, give_up_after, .. } = order;
         watch_signals(tell.clone());
         let heard = tell.clone();
@@ -362,7 +362,7 @@ pub(super) fn make_loop(
     client: &Arc<Client>,
     read_only: bool,
     block: u32,
-    place: &Place,
+    place: &AttachmentFolder,
     ended: impl FnOnce() + Send + 'static,
 ) -> Result<PathBuf, AttachError> {
     let mountpoint = place.mountpoint();

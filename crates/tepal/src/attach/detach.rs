@@ -3,9 +3,9 @@
 //! By force, it ends in bounded time whatever became of server, daemon and filesystem: what is under way gets errors, since a process
 //! that waits for a dead device can't be killed, nor its filesystem unmounted, and only a reboot would end that.
 
+use super::folder::{AttachmentFolder, Record, RunFolder};
 use super::in_use::User;
 use super::known::{Found, Known, Standing};
-use super::place::{Place, Record, RunFolder};
 use super::release::{self, Flush};
 use super::{AttachError, END_LIMIT, is_folder};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ fn force_away(Known { place, record, lives }: &Known) -> Result<Detached, Attach
 }
 
 /// Whether the device could be taken away in good order. A flush may wait for ever; it ends with the daemon then.
-fn flushed_in_time(place: &Place, record: &Record) -> bool {
+fn flushed_in_time(place: &AttachmentFolder, record: &Record) -> bool {
     let (tell, told) = mpsc::channel();
     let (place, record) = (place.clone(), record.clone());
     let release = move || {
@@ -123,7 +123,7 @@ fn flushed_in_time(place: &Place, record: &Record) -> bool {
 }
 
 /// Ends a daemon at once: with it, its side of the kernel's connection is closed, and what is under way fails.
-fn end(place: &Place, record: &Record) -> Result<(), AttachError> {
+fn end(place: &AttachmentFolder, record: &Record) -> Result<(), AttachError> {
     // The lock says that this daemon lives, so the number is its own.
     let pid = nix::unistd::Pid::from_raw(i32::try_from(record.pid).unwrap_or(i32::MAX));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).map_err(|error| AttachError::Device {
@@ -134,7 +134,7 @@ fn end(place: &Place, record: &Record) -> Result<(), AttachError> {
     wait_for_end(place, record)
 }
 
-fn wait_for_end(place: &Place, record: &Record) -> Result<(), AttachError> {
+fn wait_for_end(place: &AttachmentFolder, record: &Record) -> Result<(), AttachError> {
     match place.wait_for_end(END_LIMIT)? {
         true => Ok(()),
         false => Err(AttachError::WontEnd { volume: record.volume.clone(), pid: record.pid }),

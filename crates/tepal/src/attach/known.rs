@@ -1,9 +1,9 @@
 //! The attachments that the run folder knows of, and what is done about those whose daemon is gone.
 
+use super::folder::{AttachmentFolder, Occupant, Record, RunFolder};
 use super::in_use;
 use super::nbd::client::{self, ConnectError, Target};
 use super::nbd::{Described, HandshakeError};
-use super::place::{Occupant, Place, Record, RunFolder};
 use super::release::{self, Flush};
 use super::{AttachError, Attachment, AttachmentState, is_folder};
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// An attachment as the run folder knows it.
 pub struct Known {
-    pub place: Place,
+    pub place: AttachmentFolder,
     pub record: Record,
     pub lives: bool,
 }
@@ -66,7 +66,7 @@ impl Found {
     }
 }
 
-fn clear(place: &Place, record: &Record) -> Result<(), AttachError> {
+fn clear(place: &AttachmentFolder, record: &Record) -> Result<(), AttachError> {
     release::release(place, record, Flush::GiveUp)?;
     place.clear()
 }

@@ -1,7 +1,7 @@
 //! Starting the daemon: a process that nothing of its parent's clings to.
 
 use super::daemon::Order;
-use super::place::Place;
+use super::folder::AttachmentFolder;
 use super::{AttachError, Attached, DaemonCommand, Method};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
@@ -20,7 +20,7 @@ pub enum Report {
 }
 
 /// Starts a daemon, and waits until it has attached the volume or has failed.
-pub fn launch(command: &DaemonCommand, order: &Order, place: &Place) -> Result<Attached, AttachError> {
+pub fn launch(command: &DaemonCommand, order: &Order, place: &AttachmentFolder) -> Result<Attached, AttachError> {
     let path = place.log();
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = log.map_err(|source| AttachError::file("open", &path, source))?;

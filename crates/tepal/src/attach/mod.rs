@@ -19,6 +19,7 @@
 
 pub mod daemon;
 mod detach;
+mod folder;
 mod fuse;
 mod in_use;
 mod known;
@@ -27,7 +28,6 @@ mod loop_device;
 mod method;
 pub mod nbd;
 mod netlink;
-mod place;
 mod relay;
 mod release;
 #[cfg(test)]
@@ -39,10 +39,10 @@ pub use in_use::User;
 pub use known::list;
 pub use nbd::NbdAddress;
 
+use folder::{Occupant, Record, RunFolder};
 use known::Found;
 use nbd::client::{self, ConnectError, Target};
 use nbd::{Described, Flags, HandshakeError};
-use place::{Occupant, Record, RunFolder};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Taking a device away, whoever does it: `tepal detach`, the daemon when it's told to end, or a start that failed.
 
+use super::folder::{AttachmentFolder, Record};
 use super::in_use::{self, User};
 use super::netlink::{self, KernelNbd};
-use super::place::{Place, Record};
 use super::{AttachError, Method, fuse, loop_device};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
@@ -16,7 +16,7 @@ pub enum Flush {
 }
 
 /// Takes the device away, if nobody uses it. The daemon ends by itself then, having nothing to serve.
-pub fn release(place: &Place, record: &Record, flush: Flush) -> Result<(), AttachError> {
+pub fn release(place: &AttachmentFolder, record: &Record, flush: Flush) -> Result<(), AttachError> {
     if owns_device(place, record) {
         let device = &record.device;
         let failed = |source| AttachError::Device { doing: "release", device: device.clone(), source };
@@ -42,7 +42,7 @@ pub fn release(place: &Place, record: &Record, flush: Flush) -> Result<(), Attac
 }
 
 /// Has everything on the device fail, and the kernel take it away when nobody uses it any more. Its daemon is gone.
-pub fn let_go(place: &Place, record: &Record) -> Result<(), AttachError> {
+pub fn let_go(place: &AttachmentFolder, record: &Record) -> Result<(), AttachError> {
     let device = &record.device;
     let failed = |source| AttachError::Device { doing: "release", device: device.clone(), source };
     match record.method {
@@ -62,7 +62,7 @@ fn in_use(record: &Record, user: User) -> AttachError {
 }
 
 /// Whether the device is still the one of this attachment. After a restart of the machine its name may be another's.
-pub fn owns_device(place: &Place, record: &Record) -> bool {
+pub fn owns_device(place: &AttachmentFolder, record: &Record) -> bool {
     match record.method {
         Method::Fuse => {
             loop_device::backing_file(&record.device).is_some_and(|file| file == place.mountpoint().join(fuse::FILE))

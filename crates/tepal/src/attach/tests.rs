@@ -1,10 +1,10 @@
 //! The real kernel on one side, a server that breaks on the other. Needs root, FUSE and loop devices; where those are
 //! missing (most containers) the tests say so and pass.
 
+use super::folder::{AttachmentFolder, Record, RunFolder};
 use super::nbd::client::{Client, Pauses, Target};
 use super::nbd::fake_server::{FakeServer, Script, Style, WHOLE};
 use super::nbd::{Flags, NbdAddress};
-use super::place::{Place, Record, RunFolder};
 use super::release::{self, Flush};
 use super::{AttachError, Method, User, daemon, loop_device, method};
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ const HANG: Duration = Duration::from_secs(20);
 
 /// A loop device in this process, as the daemon makes it.
 struct Disk {
-    place: Place,
+    place: AttachmentFolder,
     record: Record,
     ended: Receiver<()>,
     _folder: tempfile::TempDir,

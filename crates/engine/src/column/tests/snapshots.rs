@@ -3,7 +3,7 @@
 use super::doubts::{AT, ask, killed_with_a_request_on_one_copy};
 use super::*;
 use crate::column::Blocks;
-use crate::column::order::Place;
+use crate::column::order::Queued;
 use crate::{ClusterView, Head};
 use futures_util::future::{Either, select};
 use std::collections::BTreeMap;
@@ -544,7 +544,7 @@ fn giving_up_a_turn_gives_up_the_writes_epoch() {
                 rig.lose(0).await;
                 rig.slow_down(1);
                 rig.world.sleep(Duration::from_secs(1)).await;
-                let has_given_up = matches!(rig.volume.groups()[0].line_up(Blocks::new(3, 1)), Place::First(_));
+                let has_given_up = matches!(rig.volume.groups()[0].line_up(Blocks::new(3, 1)), Queued::First(_));
                 rig.follow(&["0-1", "0-2"]);
                 rig.bring_back(0).await;
                 has_given_up

@@ -6,7 +6,7 @@ use crate::column::members::{Member, Presence, RegionState};
 use crate::column::read::lost;
 use crate::column::redundancy::{Data, Written};
 use crate::column::{Blocks, Group, State};
-use crate::holder::{Holder, Place};
+use crate::holder::{Holder, Reserved};
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
@@ -281,8 +281,8 @@ pub(super) fn taking_of(origin: Option<Origin>) -> Taking {
 }
 
 /// Finds space on all drives, or on none: a full drive must not make the copies differ.
-fn prepare<W: World>(targets: &[Target<W>], writes: &[Write<'_>]) -> Result<SmallVec<[Place; 2]>, Refusal> {
-    let mut prepared: SmallVec<[Place; 2]> = SmallVec::with_capacity(targets.len());
+fn prepare<W: World>(targets: &[Target<W>], writes: &[Write<'_>]) -> Result<SmallVec<[Reserved; 2]>, Refusal> {
+    let mut prepared: SmallVec<[Reserved; 2]> = SmallVec::with_capacity(targets.len());
     for (at, (target, write)) in targets.iter().zip(writes).enumerate() {
         match target.drive.prepare(write) {
             Ok(one) => prepared.push(one),

@@ -155,11 +155,11 @@ pub struct Server {
     pub reception: Arc<Reception>,
     port: OpenPort,
     pub address: String,
-    _place: Place,
+    _place: Listening,
 }
 
 impl Server {
-    pub async fn start(place: &Place, boot: u64) -> Server {
+    pub async fn start(place: &Listening, boot: u64) -> Server {
         let begin = Instant::now();
         // The task of a port that was closed may still have to end.
         let port = loop {
@@ -190,19 +190,19 @@ impl Server {
 
 /// Where a server listens, as long as it's kept.
 #[derive(Clone)]
-pub struct Place {
+pub struct Listening {
     endpoint: Endpoint,
     _folder: Option<Arc<TempDir>>,
 }
 
-pub fn socket() -> Place {
+pub fn socket() -> Listening {
     let folder = tempfile::tempdir().expect("a folder");
-    Place { endpoint: Endpoint::Unix(folder.path().join("s")), _folder: Some(Arc::new(folder)) }
+    Listening { endpoint: Endpoint::Unix(folder.path().join("s")), _folder: Some(Arc::new(folder)) }
 }
 
 /// Any port of this machine.
-pub fn tcp() -> Place {
-    Place { endpoint: Endpoint::Tcp(([127, 0, 0, 1], 0).into()), _folder: None }
+pub fn tcp() -> Listening {
+    Listening { endpoint: Endpoint::Tcp(([127, 0, 0, 1], 0).into()), _folder: None }
 }
 
 /// What asks: links on two data threads.

@@ -145,7 +145,7 @@ fn watch(tepal: &Tepal, moves: &mut Moves) -> Result<u64, Failure> {
 
 /// A column's copy on a drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct HeldColumn {
     map: u64,
     column: u64,
     drive: String,
@@ -153,14 +153,14 @@ struct Place {
     joins: bool,
 }
 
-fn places(tepal: &Tepal) -> Result<Vec<Place>, Failure> {
+fn places(tepal: &Tepal) -> Result<Vec<HeldColumn>, Failure> {
     parse(&tepal.ask(&["sql", PLACES])?).ok_or(answer("tepal sql", "rows of places"))
 }
 
-fn parse(answer: &Value) -> Option<Vec<Place>> {
+fn parse(answer: &Value) -> Option<Vec<HeldColumn>> {
     let place = |row: &Value| {
         let drive = row[2].as_str()?.to_owned();
-        Some(Place { map: row[0].as_u64()?, column: row[1].as_u64()?, drive, joins: row[3].as_u64()? == 1 })
+        Some(HeldColumn { map: row[0].as_u64()?, column: row[1].as_u64()?, drive, joins: row[3].as_u64()? == 1 })
     };
     answer["rows"].as_array()?.iter().map(place).collect()
 }
@@ -173,13 +173,13 @@ struct Moves {
 }
 
 impl Moves {
-    fn of(places: &[Place]) -> Moves {
+    fn of(places: &[HeldColumn]) -> Moves {
         let first = places.iter().map(|place| (place.map, place.column, place.drive.clone())).collect();
         Moves { first, arrivals: BTreeSet::new() }
     }
 
     /// Whether any is on its way.
-    fn look(&mut self, places: &[Place]) -> bool {
+    fn look(&mut self, places: &[HeldColumn]) -> bool {
         for place in places {
             let copy = (place.map, place.column, place.drive.clone());
             if !self.first.contains(&copy) {
@@ -251,8 +251,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn place(column: u64, drive: &str, joins: bool) -> Place {
-        Place { map: 1, column, drive: drive.into(), joins }
+    fn place(column: u64, drive: &str, joins: bool) -> HeldColumn {
+        HeldColumn { map: 1, column, drive: drive.into(), joins }
     }
 
     #[test]

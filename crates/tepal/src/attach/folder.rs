@@ -48,7 +48,7 @@ pub struct RunFolder {
 
 /// The folder of one volume's attachment.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct AttachmentFolder {
     path: PathBuf,
 }
 
@@ -93,18 +93,18 @@ impl RunFolder {
         }
     }
 
-    pub fn place(&self, key: &str) -> Place {
-        Place { path: self.path.join(file_name(key)) }
+    pub fn place(&self, key: &str) -> AttachmentFolder {
+        AttachmentFolder { path: self.path.join(file_name(key)) }
     }
 
     /// Every place that somebody has or had.
-    pub fn places(&self) -> Result<Vec<Place>, AttachError> {
+    pub fn places(&self) -> Result<Vec<AttachmentFolder>, AttachError> {
         let failed = |source| AttachError::file("read", &self.path, source);
         let mut places = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.file_type().map_err(failed)?.is_dir() {
-                places.push(Place { path: entry.path() });
+                places.push(AttachmentFolder { path: entry.path() });
             }
         }
         places.sort_by(|one, other| one.path.cmp(&other.path));
@@ -116,7 +116,7 @@ impl RunFolder {
     }
 }
 
-impl Place {
+impl AttachmentFolder {
     pub fn mountpoint(&self) -> PathBuf {
         self.path.join("mount")
     }
