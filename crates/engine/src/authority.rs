@@ -1,14 +1,12 @@
 //! The cluster's say in who is up. In production it's the replicated metadata; in simulation a small fake of it.
 
 use crate::places::{CopyChange, Places, Placing};
+use crate::view::View;
 use futures_util::future::{BoxFuture, ready};
 use std::sync::Arc;
 use tepal_drive::Loss;
 use tepal_model::{DriveId, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
-
-/// Number of an agreed status of servers and drives.
-pub type View = u64;
 
 /// The first two answers come when the change is agreed and on stable media, that of a drive that is down also not before this
 /// server follows that and what was agreed earlier; `None` if it can't be agreed now.

@@ -1,6 +1,6 @@
 //! What the volumes of a map, and their snapshots, see of it, as agreed.
 
-use crate::authority::View;
+use crate::view::View;
 use std::collections::BTreeMap;
 use tepal_codec::checksum::crc_append;
 use tepal_model::history::FIRST_EPOCH;

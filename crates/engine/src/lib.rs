@@ -27,9 +27,10 @@ mod rate;
 mod scrub;
 mod seen_through;
 mod servers;
+mod view;
 mod volume;
 
-pub use authority::{Authority, View};
+pub use authority::Authority;
 pub use engine::{Engine, Standing};
 pub use epochs::{Epochs, Head};
 pub use health::{Trouble, VolumeHealth};
@@ -39,4 +40,5 @@ pub use places::{CopyChange, CopyStatus, Placed, Places, Placing};
 pub use scrub::ScrubSummary;
 pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};
+pub use view::View;
 pub use volume::{OpenVolumeError, Recovery, Run, Snapshot, Volume, Within};

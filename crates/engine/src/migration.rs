@@ -4,7 +4,7 @@
 //! `done`, are *new*: the target has them. Those up to `fence` are *fenced*: the target takes them over. The others are *old*:
 //! the source has them. What volumes were grown by since it began is new.
 
-use crate::authority::View;
+use crate::view::View;
 use std::ops::Range;
 use tepal_model::{CHUNK, Layout, MapId, MigrationStage, VolumeId};
 use tepal_placement::{Geometry, Scatter};

@@ -18,8 +18,8 @@
 
 use super::flush::flush_all;
 use super::{Blocks, Group, State};
-use crate::authority::View;
 use crate::epochs::{Epochs, Subject};
+use crate::view::View;
 use futures_channel::oneshot;
 use std::sync::Arc;
 use std::time::Duration;

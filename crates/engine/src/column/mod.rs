@@ -24,12 +24,12 @@ mod pace;
 mod patience;
 pub mod read;
 pub mod redundancy;
+pub mod segments;
 mod status;
 #[cfg(test)]
 mod tests;
 pub mod zero;
 
-use crate::authority::View;
 use crate::bell::Bell;
 use crate::engine::{self, Engine};
 use crate::epochs::Epochs;
@@ -39,6 +39,7 @@ use crate::places::Placed;
 use crate::protocol::Kept;
 use crate::rate::Rate;
 use crate::servers::follow::DriveStatus;
+use crate::view::View;
 use crate::volume::MapMigration;
 use background::Resolving;
 use flush::LostUnflushed;

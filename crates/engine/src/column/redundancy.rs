@@ -11,11 +11,11 @@
 //!    some fragments. It never decides against acknowledged data.
 
 use super::background::Stuck;
-use super::bytes::{Rest, length};
 use super::epochs::Writing;
 use super::members::RegionState;
 use super::order::Turn;
 use super::read::{Failed, Part, Reader};
+use super::segments::{Rest, length};
 use super::{Blocks, Group, State};
 use bytes::Bytes;
 use futures_channel::oneshot;

@@ -6,7 +6,7 @@
 //! Then [`Engine::has_nothing_of`].
 
 use super::Engine;
-use crate::authority::View;
+use crate::view::View;
 use futures_util::future::join_all;
 use tepal_drive::world::World;
 use tepal_model::history::Span;

@@ -1,9 +1,9 @@
 //! Drives that leave: the leaving is agreed, then every map marks what the drives miss, then writes go on.
 
 use super::{AGREE_SOON, Engine, Entry, Standing, Status};
-use crate::authority::View;
 use crate::column::Group;
 use crate::servers::follow::DriveStatus;
+use crate::view::View;
 use crate::volume::Map;
 use futures_channel::oneshot;
 use futures_util::future::join_all;

@@ -11,7 +11,7 @@ mod surplus;
 mod tests;
 mod up_again;
 
-use crate::authority::{Authority, View};
+use crate::authority::Authority;
 use crate::column::Group;
 use crate::column::members::Presence;
 use crate::epochs::Epochs;
@@ -22,6 +22,7 @@ use crate::servers::answer::Askers;
 use crate::servers::follow::ClusterView;
 use crate::servers::peers::{Alone, Peers};
 use crate::servers::slots::Slots;
+use crate::view::View;
 use crate::volume::{Map, OpenVolumeError, Use, Volume};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! The standing of other servers' drives as states are followed.
 
 use super::*;
-use crate::authority::View;
 use crate::servers::follow::{Agreed, DriveStatus};
+use crate::view::View;
 use futures_util::future::{BoxFuture, ready};
 use tepal_drive::Loss;
 use tepal_drive::world::Clock;

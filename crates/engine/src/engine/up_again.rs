@@ -1,10 +1,10 @@
 //! Drives that have returned: once it's known everywhere what they miss, it's agreed that they are up.
 
 use super::{AGREE_SOON, Engine};
-use crate::authority::View;
 use crate::holder::Holder;
 use crate::servers::answer::CopyId;
 use crate::servers::seat::Seated;
+use crate::view::View;
 use crate::volume::Map;
 use std::time::Duration;
 use tepal_drive::Drive;

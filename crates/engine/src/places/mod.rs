@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::authority::View;
+use crate::view::View;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use tepal_model::DriveId;

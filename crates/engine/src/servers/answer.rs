@@ -7,9 +7,9 @@
 //!    more.
 //! 3. Marks are queued in the order in which they arrive.
 
-use crate::authority::View;
 use crate::engine::Engine;
 use crate::servers::peers::{Question, Reply};
+use crate::view::View;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};

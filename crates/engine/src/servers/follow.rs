@@ -1,13 +1,13 @@
 //! The agreed state of all servers' drives, and what this server does about it: which columns it leads, which drives of
 //! others it asks, and which it doesn't ask any more.
 
-use crate::authority::View;
 use crate::column::Group;
 use crate::engine::{Engine, Standing};
 use crate::epochs::Epochs;
 use crate::migration::{Laid, Migration};
 use crate::places::{Placed, Places, Placing};
 use crate::servers::seat::Seated;
+use crate::view::View;
 use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::sync::Arc;

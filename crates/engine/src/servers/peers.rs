@@ -1,6 +1,6 @@
 //! Other servers, as the engine is given them.
 
-use crate::authority::View;
+use crate::view::View;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use tepal_model::ServerId;

@@ -3,10 +3,10 @@
 use super::peers::Question;
 use super::seat::{Seat, Seated};
 use super::slots::Ticket;
-use crate::authority::View;
 use crate::column::Group;
 use crate::column::read::lost;
 use crate::engine::Engine;
+use crate::view::View;
 use crate::volume::operation::Operation;
 use crate::volume::{Map, Volume};
 use futures_util::future::select;

@@ -1,7 +1,7 @@
 //! Another server's drive, as the holder of a copy.
 
-use crate::authority::View;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
+use crate::view::View;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::Gather;

@@ -1,8 +1,8 @@
 //! The primary of a column, as far as is known here, and the way to reach it.
 
-use crate::authority::View;
 use crate::bell::Bell;
 use crate::column::Group;
+use crate::view::View;
 use futures_channel::oneshot;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::World;

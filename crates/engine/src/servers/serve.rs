@@ -1,11 +1,11 @@
 //! Answers of this server to gateways, as the primary of a column.
 
 use super::peers::Reply;
-use crate::authority::View;
 use crate::column::Group;
 use crate::column::migrating::handing::Handing;
 use crate::engine::Engine;
 use crate::epochs::Subject;
+use crate::view::View;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, VolumeId};
 use tepal_wire::Payload;

@@ -1,6 +1,6 @@
 //! Slots and numbers for this server's requests of primaries as a gateway. By them a retried request is recognized.
 
-use crate::authority::View;
+use crate::view::View;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_model::Origin;
 

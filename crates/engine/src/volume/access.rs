@@ -3,7 +3,7 @@
 use super::operation::{Read, Write};
 use super::{Map, Volume};
 use crate::column::Group;
-use crate::column::bytes::Rest;
+use crate::column::segments::Rest;
 use crate::map::Part;
 use crate::servers::reach::{Again, Undone};
 use bytes::Bytes;

@@ -4,7 +4,6 @@
 use super::migrating::Migrating;
 use super::reclaiming::Reclaiming;
 use super::{OpenVolumeError, Recovery};
-use crate::authority::View;
 use crate::column::Group;
 use crate::column::members::{Member, Members, Missed, Presence};
 use crate::engine::{self, Engine, Standing};
@@ -14,6 +13,7 @@ use crate::map::{Column, Striping, VolumeSpec};
 use crate::migration::Laid;
 use crate::places::{Placed, Places};
 use crate::servers::seat::{Seat, Seated};
+use crate::view::View;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,12 +1,12 @@
 //! A volume that goes from one map to another: which of the two maps has which bytes.
 
 use super::{Map, Volume};
-use crate::authority::View;
 use crate::column::Blocks;
 use crate::epochs::Epochs;
 use crate::map::{Column, Striping};
 use crate::migration::{Migration, Phase, cut_at_chunks};
 use crate::servers::seat::Seat;
+use crate::view::View;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 //! it.
 
 use crate::column::Group;
-use crate::column::bytes::length;
+use crate::column::segments::length;
 use crate::epochs::Subject;
 use crate::servers::peers::Reply;
 use std::ops::Range;

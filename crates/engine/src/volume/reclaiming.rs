@@ -3,8 +3,8 @@
 
 use super::Volume;
 use super::map::Map;
-use crate::authority::View;
 use crate::epochs::Epochs;
+use crate::view::View;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

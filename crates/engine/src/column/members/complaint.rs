@@ -10,13 +10,13 @@
 //! volume, and wait for as long as the volume's changes take. So after a while the primary also asks about a drive, and
 //! looks whether that question is answered.
 
-use crate::authority::View;
 use crate::column::Group;
 use crate::engine::Engine;
 use crate::holder::Holder;
 use crate::servers::follow::DriveStatus;
 use crate::servers::peers::{Question, Reply};
 use crate::servers::seat::Seat;
+use crate::view::View;
 use futures_util::future::{Either, select};
 use std::time::Duration;
 use tepal_drive::world::World;

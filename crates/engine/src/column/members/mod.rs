@@ -22,10 +22,10 @@ pub mod hearing;
 pub mod join;
 pub mod presence;
 
-use crate::authority::View;
 use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::CopyStatus;
+use crate::view::View;
 use smallvec::{SmallVec, smallvec};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

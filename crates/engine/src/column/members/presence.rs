@@ -1,11 +1,11 @@
 //! A group's drives coming and going, and what the group takes from each: [`super`] says who is believed.
 
 use super::{Member, Presence, RegionState};
-use crate::authority::View;
 use crate::column::{Group, State};
 use crate::engine::Standing;
 use crate::holder::Holder;
 use crate::places::CopyStatus;
+use crate::view::View;
 use tepal_drive::Change;
 use tepal_drive::world::World;
 use tepal_model::DriveId;

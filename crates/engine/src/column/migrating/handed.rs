@@ -1,6 +1,5 @@
 //! What one side has of some blocks, as the source hands it over and the target takes it.
 
-use super::lines::runs_of;
 use crate::column::{Blocks, Group};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
@@ -137,4 +136,15 @@ impl<W: World> Group<W> {
         }
         Ok(())
     }
+}
+
+pub(super) fn runs_of(blocks: &BTreeSet<u32>) -> Vec<volume::Blocks> {
+    let mut runs: Vec<volume::Blocks> = Vec::new();
+    for &block in blocks {
+        match runs.last_mut() {
+            Some(run) if run.first + run.count == block => run.count += 1,
+            _ => runs.push(volume::Blocks { first: block, count: 1 }),
+        }
+    }
+    runs
 }

@@ -12,7 +12,6 @@
 
 use super::handed::Handed;
 use super::lines::HeldBy;
-use crate::authority::View;
 use crate::column::epochs::Writing;
 use crate::column::members::{Member, Presence, RegionState};
 use crate::column::order::Turn;
@@ -25,6 +24,7 @@ use crate::holder::Holder;
 use crate::migration::Migration;
 use crate::seen_through::{Asker, SeenThrough};
 use crate::servers::peers::Reply;
+use crate::view::View;
 use crate::volume::MapMigration;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,6 @@
 //! How all copies here get the data that the source has handed over.
 
-use super::handed::Handed;
-use super::lines::runs_of;
+use super::handed::{Handed, runs_of};
 use crate::column::epochs::Writing;
 use crate::column::members::RegionState;
 use crate::column::order::Turn;

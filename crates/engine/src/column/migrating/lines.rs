@@ -1,6 +1,6 @@
 //! What copies have of some blocks, by the lines of the map's history.
 
-use super::handed::Handed;
+use super::handed::{Handed, runs_of};
 use crate::column::members::RegionState;
 use crate::column::read::Reader;
 use crate::column::{Blocks, Group};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, Lineage, MAX_REQUEST, Segments, Taken};
-use tepal_wire::message::volume::{self, HandedLine};
+use tepal_wire::message::volume::HandedLine;
 
 /// Which blocks count as a line's, where copies that show the same have different blocks of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,15 +226,4 @@ impl<W: World> Group<W> {
             Err(error) => Err(self.gone(holder, error).await),
         }
     }
-}
-
-pub(super) fn runs_of(blocks: &BTreeSet<u32>) -> Vec<volume::Blocks> {
-    let mut runs: Vec<volume::Blocks> = Vec::new();
-    for &block in blocks {
-        match runs.last_mut() {
-            Some(run) if run.first + run.count == block => run.count += 1,
-            _ => runs.push(volume::Blocks { first: block, count: 1 }),
-        }
-    }
-    runs
 }
