@@ -45,7 +45,8 @@ pub(crate) const GAPS_CLOSED: u32 = 8;
 /// From this version on, a drive may have another capacity than it was added with.
 const GROWTHS: u32 = 8;
 
-/// From this version on, a volume's record says in which epoch it went on when it was rolled back, and in which revision it was made smaller.
+/// From this version on, a volume's record says in which epoch it went on when it was rolled back, and in which revision it was made
+/// smaller.
 pub(crate) const ROLLBACKS_NOTED: u32 = 9;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It

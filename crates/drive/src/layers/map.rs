@@ -448,6 +448,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "one run of several")]
     fn stretches_without_layers_are_passed() {
         let (mut map, far) = (PhysicalMap::default(), 1 << 40);
         [3, 5, far].into_iter().for_each(|index| map.insert(key(index), index as u32 % 7, 1));

@@ -192,6 +192,7 @@ mod tests {
     /// Story: zeros of two steps were refused at the second step, for the volume had begun to migrate. Both steps were
     /// done again, the first one over newer writes.
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "one run of several")]
     fn zeros_are_written_step_by_step() {
         let with = |bytes| steps_with(&(5..3 * STEP - 1), bytes).collect::<Vec<_>>();
         assert_eq!(with(vec![7..7, STEP + 3..STEP + 3]), [], "there's nothing to clear");

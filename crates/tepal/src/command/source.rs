@@ -24,8 +24,8 @@ pub struct Source<'a> {
 }
 
 pub enum Kind {
-    /// As it is now. It's to go on from this epoch and this revision to the end: if it were rolled back or made smaller, what it was would be
-    /// mixed with what it is.
+    /// As it is now. It's to go on from this epoch and this revision to the end: a rollback or a shrink would mix what the volume was with
+    /// what it is.
     Volume {
         epoch: u64,
         revision: u64,

@@ -407,6 +407,7 @@ mod tests {
     use tepal_model::ClusterId;
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "one run of several")]
     fn what_differs_outside_of_all_pieces_is_found() {
         let passes = |runs: &[Range<u64>], pieces: &[Range<u64>]| {
             let mut changed = Changed { runs: runs.iter().cloned().collect(), is_cut_off: false };
