@@ -66,7 +66,9 @@ async fn outcome<D: VirtualDisk>(disk: &D, command: Command, payload: Bytes) -> 
             let limit = if one { 1 } else { STATUS_RUNS };
             return Ok(Outcome::Status(block_status(disk, offset, length, limit).await?));
         }
-        Command::Write { length: 0, .. } | Command::Cache | Command::Disconnect => {}
+        Command::Write { length: 0, .. } | Command::Trim { length: 0, .. } | Command::WriteZeroes { length: 0, .. } => {
+        }
+        Command::Cache | Command::Disconnect => {}
         Command::Write { offset, fua, .. } => disk.write(offset, payload, fua).await?,
         Command::Flush => disk.flush().await?,
         Command::Trim { offset, length, fua } => disk.trim(offset, length, fua).await?,

@@ -211,14 +211,14 @@ impl VirtualDisk for TestDisk {
     }
 
     async fn trim(&self, offset: u64, length: u64, fua: bool) -> Result<(), IoError> {
-        assert!(0 < length && length <= MAX_REQUEST);
+        assert!(0 < length && length <= u64::from(u32::MAX));
         let _active = self.begin(Call::Trim { offset, length, fua }).await?;
         self.fill(offset, length, false);
         Ok(())
     }
 
     async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, fua: bool) -> Result<(), IoError> {
-        assert!(0 < length && length <= MAX_REQUEST);
+        assert!(0 < length && length <= if allocate { MAX_REQUEST } else { u32::MAX.into() });
         let _active = self.begin(Call::Zeroes { offset, length, allocate, fua }).await?;
         self.fill(offset, length, allocate);
         Ok(())
