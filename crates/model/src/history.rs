@@ -231,6 +231,16 @@ impl History {
         &self.lines
     }
 
+    /// What is seen by a writer whose newest epoch is this, whether or not there's still a reader of that; `None` if nobody sees layers of
+    /// the epoch.
+    pub fn seen_in(&self, epoch: Epoch) -> Option<Lineage> {
+        let of_line = || {
+            let line = self.line_of(epoch)?;
+            Some(Lineage { spans: line.upto(epoch), own: line.own.min(epoch) })
+        };
+        self.reader(epoch).cloned().or_else(of_line)
+    }
+
     /// The line that owns an epoch; `None` if nobody sees layers of it.
     pub fn line_of(&self, epoch: Epoch) -> Option<&Lineage> {
         let from = self.lines.partition_point(|line| line.newest() < epoch);

@@ -147,8 +147,8 @@ impl<W: World> Group<W> {
             // In the same epoch, which may see more: drives move what they note into a gap of a history that was
             // closed.
             begun.histories = state.seen.histories;
-            if let Some(now) = state.seen.epochs.history.reader(begun.seen.newest()) {
-                begun.seen = now.clone();
+            if let Some(now) = state.seen.epochs.history.seen_in(begun.seen.newest()) {
+                begun.seen = now;
             }
         }
         Ok(writing.begun.as_ref().map(|begun| begun.seen.clone()))

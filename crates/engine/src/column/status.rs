@@ -54,8 +54,14 @@ impl<W: World> Group<W> {
                 self.until_unchanging((subject.volume, snapshot), blocks).await?;
             }
             self.until_readable(blocks).await?;
-            let before = older.map(|older| self.lock().seen_at(older)).transpose()?;
             let (parts, then) = self.planned(blocks, Reader::Client(subject)).await?;
+            let before = {
+                let state = self.lock();
+                if state.moment() != then {
+                    continue; // the older snapshot may be seen by another history than that of the plan
+                }
+                older.map(|older| state.seen_at(older)).transpose()?
+            };
             let found = match &before {
                 None => self.shared.kept.held(self, &parts).await,
                 Some(before) => self.shared.kept.differing(self, &parts, before).await,

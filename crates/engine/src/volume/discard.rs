@@ -91,6 +91,10 @@ impl<W: World> Volume<W> {
         column: usize,
         range: Range<u64>,
     ) -> Result<Vec<(usize, Range<u64>)>, IoError> {
+        // What is of a revision comes behind all that was begun by an earlier one: that takes a place in the queue.
+        if !self.is_of_any_revision() {
+            return Ok(in_steps(range, STEP).map(|range| (column, range)).collect());
+        }
         let is_own = !map.is_among() && map.migration().is_none();
         let group = is_own.then(|| map.seats()[column].group()).flatten();
         if group.is_some_and(|group| group.has_nothing_of(self.id(), &range)) {

@@ -100,6 +100,11 @@ impl<W: World> Volume<W> {
         self.as_of.is_none_or(|revision| self.revision() <= revision)
     }
 
+    /// Whether this handle is of whatever revision there is: not of one by [`Volume::as_of`].
+    pub(crate) fn is_of_any_revision(&self) -> bool {
+        self.as_of.is_none()
+    }
+
     /// The revision by which a primary on another server is asked.
     pub(crate) fn asked_as_of(&self) -> u64 {
         self.as_of.unwrap_or_else(|| self.revision())

@@ -168,5 +168,8 @@ fn plans_from_before_a_gap_closed_are_made_again() {
         assert!(!group.sees_as_before(&writing));
         assert_eq!(group.seen_by(&mut writing).unwrap().unwrap().to_string(), "0-5", "in the same epoch");
         assert!(group.sees_as_before(&writing));
+        // Its epoch is nobody's newest any more, as a snapshot was made and removed.
+        rig.follow(&["0-3", "0-7"]);
+        assert_eq!(group.seen_by(&mut writing).unwrap().unwrap().to_string(), "0-5");
     });
 }

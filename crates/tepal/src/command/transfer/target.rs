@@ -232,11 +232,15 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// What reads as zeros already stays as it is.
+    /// What reads as zeros already stays as it is. Not where another import was under way: a write of it may be about to land there, and a
+    /// zero that is written lands behind that.
     pub fn zero(&mut self, offset: u64, length: u64) -> Result<(), TransferError> {
         if self.is_new {
             self.done += length;
             return Ok(());
+        }
+        if self.was_incomplete {
+            return self.free(offset, length);
         }
         let (mut at, end) = (offset, offset + length);
         while at < end {
