@@ -61,10 +61,11 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         let limit = if patch.is_some() { options.seeds } else { control };
         let verdict = copy.mutate(patch.map(PathBuf::as_path), limit)?;
         let took = began.elapsed();
-        eprintln!("{name}: {:.0} s", took.as_secs_f32());
         let right = matches!((patch, &verdict), (None, Verdict::Survived) | (Some(_), Verdict::Caught { .. }));
         wrong += usize::from(!right);
-        rows.push(row(&name, &verdict, limit, took, right));
+        let row = row(&name, &verdict, limit, took, right);
+        eprintln!("{}", row.join(", "));
+        rows.push(row);
         if let Verdict::Caught { seeds, .. } = verdict {
             control = control.max(seeds);
         }
