@@ -65,10 +65,13 @@ fn a_clone_is_flattened_while_both_are_written_to_and_then_its_origin_is_removed
 /// Bytes from which on nobody writes: origin and clones share them.
 const SHARED: u64 = 8 << 20;
 
+/// Story: the server that was asked hadn't heard of the flattening yet, and that there was none passed for its end.
 fn wait_until_gone(ring: &Ring, server: u32, bytes: u64) {
+    let mut has_begun = false;
     program::until(&format!("{bytes} bytes of the clone to have gone"), LONG, || {
         let now = ring.json(server, &["volume", "show", "c"])["migration"].clone();
-        (now.is_null() || now["done_bytes"].as_u64()? >= bytes).then_some(())
+        has_begun |= !now.is_null();
+        (has_begun && (now.is_null() || now["done_bytes"].as_u64()? >= bytes)).then_some(())
     });
 }
 
