@@ -1,10 +1,9 @@
 //! The physical map: which slot holds which layer of which extent, and which of its blocks hold anything.
 //!
 //! Kept whole in memory in at most 32 bytes for each mapped extent: 16 for the slot's entry, a bit that tells whether there are
-//! older layers, and a slot number in a hash index whose keys are the entries themselves; besides a count for each GiB of a map
-//! that has any. Invariants: a layer has at most one
-//! slot and a slot at most one layer; the index holds the slot of the newest layer of each extent that has any; `older` holds
-//! those of all others, and speaks of no extent that has only one.
+//! older layers, and a slot number in a hash index whose keys are the entries themselves. Besides, there's a count for each GiB of
+//! a map that has any layers. Invariants: a layer has at most one slot and a slot at most one layer; the index holds the slot of the
+//! newest layer of each extent that has any; `older` holds those of all others, and speaks of no extent that has only one.
 
 use crate::log::change::{BLOCKS, ExtentKey};
 use hashbrown::HashTable;

@@ -63,8 +63,9 @@ impl<W: World> Volume<W> {
         let within = within.filter(|(_, range)| !range.is_empty());
         let steps = within.map(async |(column, range)| match (allocate, again) {
             (true, _) => Ok(in_steps(range, ZEROS_STEP).map(|range| (column, range)).collect()),
-            (false, Some(_)) => Ok(in_steps(range, STEP).map(|range| (column, range)).collect()),
-            (false, None) => self.steps_to_clear(map, column, range).await,
+            (false, None) if self.is_of_any_revision() => self.steps_to_clear(map, column, range).await,
+            // A zero of one revision comes behind all that was begun by an earlier one: it takes a place in the queue.
+            (false, _) => Ok(in_steps(range, STEP).map(|range| (column, range)).collect()),
         });
         let parts: Vec<Vec<(usize, Range<u64>)>> = join_all(steps).await.into_iter().collect::<Result<_, IoError>>()?;
         let mut parts = parts.concat();
@@ -91,10 +92,6 @@ impl<W: World> Volume<W> {
         column: usize,
         range: Range<u64>,
     ) -> Result<Vec<(usize, Range<u64>)>, IoError> {
-        // What is of a revision comes behind all that was begun by an earlier one: that takes a place in the queue.
-        if !self.is_of_any_revision() {
-            return Ok(in_steps(range, STEP).map(|range| (column, range)).collect());
-        }
         let is_own = !map.is_among() && map.migration().is_none();
         let group = is_own.then(|| map.seats()[column].group()).flatten();
         if group.is_some_and(|group| group.has_nothing_of(self.id(), &range)) {
