@@ -12,7 +12,7 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
 /// id, and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives
 /// that grow, 9 in which epoch a volume went on that was rolled back.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -48,6 +48,9 @@ const GROWTHS: u32 = 8;
 /// From this version on, a volume's record says in which epoch it went on when it was rolled back, and in which revision it was made
 /// smaller.
 pub(crate) const ROLLBACKS_NOTED: u32 = 9;
+
+/// From this version on, every rollback raises the revision of the volume's record.
+pub(crate) const ROLLBACKS_REVISE: u32 = 10;
 
 /// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
 /// means the same whatever that is called by now. No name has a colon.
@@ -388,7 +391,8 @@ impl Command {
         match self {
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
-            Command::RollBack { .. } | Command::ResizeVolume { shrink: true, .. } => ROLLBACKS_NOTED,
+            Command::RollBack { .. } => ROLLBACKS_REVISE,
+            Command::ResizeVolume { shrink: true, .. } => ROLLBACKS_NOTED,
             Command::CreateSnapshot { .. } | Command::CloneVolume { .. } | Command::CloseGaps { .. } => GAPS_CLOSED,
             _ if self.clone().subject().is_some_and(Subject::says_an_id) => IDS,
             Command::RemoveSnapshot { .. }

@@ -200,8 +200,8 @@ pub struct VolumeRecord {
     pub begun_in: Epoch,
     /// The revision that it had when it was made smaller last; 0 if it never was, or that isn't on record.
     pub cut_in: u64,
-    /// Counts the changes of this record, from 1, but for those of its epoch: requests don't depend on them. So a snapshot doesn't
-    /// raise it, and a rollback does only if it changes the size.
+    /// Counts the changes of this record, from 1, on which requests depend. A snapshot changes nothing for them, and doesn't count; a
+    /// rollback does.
     pub revision: u64,
     /// Whether it's in use or on its way out.
     pub state: VolumeState,

@@ -61,9 +61,15 @@ impl<W: World> Engine<W> {
             return failed(VolumeFailure::Busy);
         }
         let comes_in_steps = matches!(request.operation, VolumeOperation::Zero { .. });
+        let only_reads = only_reads(&request.operation);
         let outcome = serve(&group.for_others(), volume.id(), request.operation, payload).await;
         if !map.may_tell(seat, &group).await {
             return failed(VolumeFailure::Unsure);
+        }
+        // A read is told by the record of its asker: it mustn't show what a change has brought that the asker doesn't know of.
+        let now = volume.revision();
+        if only_reads && now != revision {
+            return failed(VolumeFailure::Stale { view: group.shared.view, revision: now });
         }
         match outcome {
             Ok(reply) => reply,
@@ -77,6 +83,11 @@ impl<W: World> Engine<W> {
             Err(error) => refused(error),
         }
     }
+}
+
+fn only_reads(operation: &VolumeOperation) -> bool {
+    use VolumeOperation::{Changed, Read, Status};
+    matches!(operation, Read { .. } | Status { .. } | Changed { .. })
 }
 
 fn refused(error: IoError) -> Reply {

@@ -228,4 +228,6 @@ fn earlier_builds_count_epochs_also_while_drives_are_away() {
     assert_eq!(lineage(&before, "v"), lineage(&state, "v"));
     let begun_in = |state: &State| u64::from(state.volume_named("v").unwrap().begun_in);
     assert_eq!((begun_in(&before), begun_in(&state)), (0, view + 2), "builds of before noted nothing");
+    let revision = |state: &State| state.volume_named("v").unwrap().revision;
+    assert_eq!(revision(&before) + 1, revision(&state), "builds of before let requests go on over a rollback");
 }

@@ -4,7 +4,7 @@
 //! by [`State::history_of`](crate::State::history_of).
 
 use super::{Draft, check_name};
-use crate::command::{GAPS_CLOSED, ROLLBACKS_NOTED, Reply};
+use crate::command::{GAPS_CLOSED, ROLLBACKS_NOTED, ROLLBACKS_REVISE, Reply};
 use crate::record::{SnapshotId, SnapshotRecord, VolumeRecord};
 use crate::refusal::{Refusal, Thing};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Draft {
         }
         // What an import had begun is gone; no snapshot is of a part of one.
         let had_import = record.import.take().is_some();
-        match resized.is_some() || had_import {
+        match resized.is_some() || had_import || self.version >= ROLLBACKS_REVISE {
             true => self.revise(record),
             false => self.put_volume(record),
         }

@@ -104,8 +104,8 @@ impl Council {
             return None;
         }
         let size = state.sizes_then[&to];
-        if state.sizes[&of] != size {
-            state.become_long(of, size);
+        if of == state.spec.id || state.sizes[&of] != size {
+            state.become_long(of, size); // a new revision too
         }
         Some(state.now.view)
     }
