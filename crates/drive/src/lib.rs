@@ -15,6 +15,7 @@
 
 mod drive;
 pub mod error;
+pub mod extent;
 pub mod geometry;
 mod grow;
 mod identity;

@@ -5,10 +5,9 @@
 
 use crate::drive::Drive;
 use crate::error::DriveError;
+use crate::extent::{BLOCKS, BlockSpan, ExtentKey, extents_of, identity};
 use crate::layers::Seen;
-use crate::log::change::BLOCKS;
-use crate::log::{BlockSpan, ExtentKey};
-use crate::state::{State, extents_of, identity};
+use crate::state::State;
 use crate::world::{Device, DeviceError, World};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};

@@ -3,8 +3,8 @@
 
 use crate::drive::Drive;
 use crate::error::{DriveError, Loss};
+use crate::extent::{BLOCKS, ExtentKey};
 use crate::layers::one_layer;
-use crate::log::change::{BLOCKS, ExtentKey};
 use crate::state::Turn;
 use crate::table::{self, TableKind};
 use crate::world::{Device, DeviceError, World};

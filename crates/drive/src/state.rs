@@ -1,15 +1,15 @@
 //! What an open drive keeps in memory, behind one lock that is never held across a wait.
 
 use crate::error::Loss;
+use crate::extent::{BlockSpan, ExtentKey};
 use crate::geometry::Geometry;
 use crate::layers::hidden::Hidden;
 use crate::layers::join::Join;
 use crate::layers::map::PhysicalMap;
 use crate::layers::space::Space;
-use crate::log::change::Sums;
 use crate::log::pace::Pace;
 use crate::log::pending::Pending;
-use crate::log::{BlockSpan, Change, ExtentKey, Position, RESERVE_PART, Ring};
+use crate::log::{Change, Position, RESERVE_PART, Ring};
 use crate::marks::Marks;
 use crate::requests::Requests;
 use crate::table::sums::SumCache;
@@ -17,7 +17,6 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
 use tepal_model::BLOCK;
 
@@ -283,51 +282,5 @@ impl State {
     pub fn tail_after(&self, cut: u64) -> Position {
         let oldest = self.pending.oldest().unwrap_or(u64::MAX).min(cut);
         self.batches.iter().find(|batch| batch.sequence >= oldest).copied().unwrap_or(self.ring.head)
-    }
-}
-
-/// Cuts one write into pieces that each lie in one extent.
-pub fn extents_of(first_block: u64, count: u64) -> impl Iterator<Item = (u64, BlockSpan, u64)> {
-    const BLOCKS: u64 = crate::log::change::BLOCKS as u64;
-    let end = first_block + count;
-    let mut at = first_block;
-    std::iter::from_fn(move || {
-        (at < end).then(|| {
-            let (index, first) = (at / BLOCKS, at % BLOCKS);
-            let count = (BLOCKS - first).min(end - at);
-            let piece = (index, BlockSpan { first: first as u8, count: count as u8 }, (at - first_block) * BLOCK);
-            at += count;
-            piece
-        })
-    })
-}
-
-/// A bit for each of these blocks that is within an extent.
-pub fn bits_within(blocks: &Range<u64>, index: u64) -> u16 {
-    const BLOCKS: u64 = crate::log::change::BLOCKS as u64;
-    let within = |block: u64| block.saturating_sub(index * BLOCKS).min(BLOCKS);
-    ((1u32 << within(blocks.end)) - (1u32 << within(blocks.start.min(blocks.end)))) as u16
-}
-
-pub fn bound_sums(key: ExtentKey, span: BlockSpan, crcs: &[u32]) -> Sums {
-    span.range().zip(crcs).map(|(block, &crc)| tepal_codec::checksum::bind(crc, identity(key, block))).collect()
-}
-
-pub fn identity(key: ExtentKey, block: usize) -> tepal_codec::checksum::Identity {
-    tepal_codec::checksum::Identity { map: key.map, block: key.first_block() + block as u64, epoch: key.epoch }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_write_is_cut_at_extents() {
-        let pieces: Vec<_> = extents_of(14, 20).collect();
-        let span = |first, count| BlockSpan { first, count };
-        assert_eq!(pieces, [(0, span(14, 2), 0), (1, span(0, 16), 2 * BLOCK), (2, span(0, 2), 18 * BLOCK)]);
-        assert_eq!(extents_of(5, 0).count(), 0);
-        let bits = |index| bits_within(&(14..34), index);
-        assert_eq!([0, 1, 2, 3].map(bits), [0b11 << 14, !0, 0b11, 0]);
     }
 }

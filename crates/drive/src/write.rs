@@ -5,11 +5,11 @@
 
 use crate::drive::Drive;
 use crate::error::{DriveError, Loss};
-use crate::log::change::BLOCKS;
+use crate::extent::{BLOCKS, BlockSpan, ExtentKey, bound_sums, extents_of};
+use crate::log::Change;
 use crate::log::commit::TOO_MANY_MARKS;
-use crate::log::{BlockSpan, Change, ExtentKey};
 use crate::marks::Marks;
-use crate::state::{Changes, Done, Payload, State, bound_sums, extents_of};
+use crate::state::{Changes, Done, Payload, State};
 use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use futures_channel::oneshot;

@@ -3,9 +3,10 @@
 
 use crate::drive::Drive;
 use crate::error::DriveError;
-use crate::log::change::{BLOCKS, Epochs};
-use crate::log::{BlockSpan, Change, ExtentKey};
-use crate::state::{Changes, Payload, State, bits_within, extents_of};
+use crate::extent::{BLOCKS, BlockSpan, ExtentKey, bits_within, extents_of};
+use crate::log::Change;
+use crate::log::change::Epochs;
+use crate::state::{Changes, Payload, State};
 use crate::world::World;
 use crate::write::{MARKED_TOGETHER, Write, notes_of};
 use smallvec::smallvec;

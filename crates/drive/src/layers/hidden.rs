@@ -4,9 +4,8 @@
 //! is noted here, as ranges, and takes no slot. What is in a layer of the note's epoch, or of a later one, was written after it,
 //! and is seen. The notes are nowhere but in the log, and put there afresh by each checkpoint.
 
+use crate::extent::{BLOCKS, bits_within};
 use crate::log::Change;
-use crate::log::change::BLOCKS;
-use crate::state::bits_within;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tepal_model::{Epoch, Lineage, MapId};

@@ -8,9 +8,10 @@
 //! 2. Nothing is written to the slot of the newer layer directly while blocks may come to it through the log: what came later
 //!    would land on top.
 
+use crate::extent::{BlockSpan, ExtentKey, bits_within, bound_sums};
 use crate::layers::map::Layer;
-use crate::log::{BlockSpan, Change, ExtentKey};
-use crate::state::{Changes, Payload, State, bits_within, bound_sums};
+use crate::log::Change;
+use crate::state::{Changes, Payload, State};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::ops::Range;

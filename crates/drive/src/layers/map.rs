@@ -5,7 +5,7 @@
 //! a map that has any layers. Invariants: a layer has at most one slot and a slot at most one layer; the index holds the slot of the
 //! newest layer of each extent that has any; `older` holds those of all others, and speaks of no extent that has only one.
 
-use crate::log::change::{BLOCKS, ExtentKey};
+use crate::extent::{BLOCKS, ExtentKey};
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, btree_map};

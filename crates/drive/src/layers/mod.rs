@@ -10,10 +10,9 @@ pub mod space;
 pub mod surplus;
 
 use crate::drive::Drive;
+use crate::extent::{BLOCKS, BlockSpan, ExtentKey, bits_within, extents_of};
 use crate::layers::map::Layer;
-use crate::log::ExtentKey;
-use crate::log::change::{BLOCKS, BlockSpan};
-use crate::state::{State, bits_within, extents_of};
+use crate::state::State;
 use crate::world::World;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;

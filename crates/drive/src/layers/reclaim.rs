@@ -5,9 +5,10 @@
 
 use crate::drive::{Drive, Shared};
 use crate::error::{DriveError, Loss};
+use crate::extent::{BlockSpan, ExtentKey};
 use crate::layers::join::{Fate, Join, Move, below, fates};
 use crate::layers::one_layer;
-use crate::log::{BlockSpan, Change, ExtentKey};
+use crate::log::Change;
 use crate::state::{Changes, Payload, State};
 use crate::world::World;
 use bytes::Bytes;

@@ -6,10 +6,9 @@
 //! because all of it was hidden.
 
 use crate::drive::Drive;
+use crate::extent::{BLOCKS, ExtentKey, bits_within};
 use crate::layers::map::Layer;
-use crate::log::ExtentKey;
-use crate::log::change::BLOCKS;
-use crate::state::{State, bits_within};
+use crate::state::State;
 use crate::world::World;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -207,7 +207,8 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{BlockSpan, ExtentKey, Mark, MarkKind};
+    use crate::extent::{BlockSpan, ExtentKey};
+    use crate::log::{Mark, MarkKind};
     use crate::requests::Dropped;
     use proptest::prelude::*;
     use tepal_model::{MapId, Origin, Taken, buffer::join};

@@ -1,75 +1,10 @@
 //! What a batch says: changes of the map, of checksums and of marks, and whose they are.
 
+use crate::extent::{BLOCKS, BlockSpan, ExtentKey, Sums};
 use crate::log::batch::Reader;
 use crate::requests::Dropped;
 use smallvec::SmallVec;
-use tepal_model::{BLOCK, DriveId, EXTENT, Epoch, MapId, Origin, Taken, history::MAX_SPANS};
-
-/// Blocks in one extent of the physical map.
-pub const BLOCKS: u32 = (EXTENT / BLOCK) as u32;
-
-/// One layer of an extent: which extent of which map, as this drive numbers them, and of which time. `index` counts the 64 KiB
-/// extents of what the drive holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ExtentKey {
-    /// Whose data; never 0.
-    pub map: MapId,
-    /// Less than 2^48.
-    pub index: u64,
-    /// Which of the extent's layers: when in the map's history it was written.
-    pub epoch: Epoch,
-}
-
-impl ExtentKey {
-    /// Bits that an index has on the drive.
-    pub const INDEX_BITS: u32 = 48;
-
-    /// The number, within this drive's share of the map, of the extent's first block.
-    pub fn first_block(self) -> u64 {
-        self.index * u64::from(BLOCKS)
-    }
-}
-
-/// Consecutive blocks within one extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockSpan {
-    /// Within the extent, counted from 0.
-    pub first: u8,
-    /// At least 1. The last block is within the extent.
-    pub count: u8,
-}
-
-impl BlockSpan {
-    /// All blocks of an extent.
-    pub const WHOLE: BlockSpan = BlockSpan { first: 0, count: BLOCKS as u8 };
-
-    /// A bit for each block, the first block's the lowest.
-    pub fn bits(self) -> u16 {
-        (((1u32 << self.count) - 1) << self.first) as u16
-    }
-
-    /// The blocks that have these bits, as runs in order.
-    pub fn runs_of(bits: u16) -> impl Iterator<Item = BlockSpan> {
-        let mut left = u32::from(bits);
-        std::iter::from_fn(move || {
-            let first = left.trailing_zeros();
-            (left != 0).then(|| {
-                let count = (left >> first).trailing_ones();
-                let span = BlockSpan { first: first as u8, count: count as u8 };
-                left &= !u32::from(span.bits());
-                span
-            })
-        })
-    }
-
-    /// The blocks' numbers within the extent.
-    pub fn range(self) -> std::ops::Range<usize> {
-        usize::from(self.first)..usize::from(self.first) + usize::from(self.count)
-    }
-}
-
-/// Most writes are of one block, or of a few.
-pub type Sums = SmallVec<[u32; 4]>;
+use tepal_model::{DriveId, Epoch, MapId, Origin, Taken, history::MAX_SPANS};
 
 /// First and last of each run of epochs, ascending.
 pub type Epochs = SmallVec<[(Epoch, Epoch); 1]>;

@@ -4,7 +4,7 @@
 //! the slot, replay has the whole block; until then the log keeps it.
 
 use crate::drive::Drive;
-use crate::log::ExtentKey;
+use crate::extent::ExtentKey;
 use crate::log::pending::PendingSlot;
 use crate::state::{State, Turn};
 use crate::table::{self, TableKind};

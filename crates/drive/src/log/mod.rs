@@ -19,7 +19,7 @@ pub(crate) mod pending;
 pub mod replay;
 
 pub use batch::{Batch, BatchHeader};
-pub use change::{BlockSpan, Change, ExtentKey, Mark, MarkKind};
+pub use change::{Change, Mark, MarkKind};
 
 use tepal_model::BLOCK;
 

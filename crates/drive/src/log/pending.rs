@@ -2,7 +2,7 @@
 //!
 //! Reads look here first. Destaging moves it to its place; a block that was written again meanwhile stays.
 
-use crate::log::change::{BLOCKS, BlockSpan, ExtentKey};
+use crate::extent::{BLOCKS, BlockSpan, ExtentKey};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;

@@ -4,10 +4,10 @@
 //! was never known to be stable; a later batch that knows it to have been stable makes it damage.
 
 use crate::error::OpenError;
+use crate::extent::{ExtentKey, identity};
 use crate::log::batch::Batch;
-use crate::log::change::{Change, ExtentKey};
+use crate::log::change::Change;
 use crate::log::{BatchHeader, Position, largest_batch};
-use crate::state::identity;
 use crate::world::{Device, DeviceError, Gather};
 use bytes::Bytes;
 use std::collections::BTreeMap;

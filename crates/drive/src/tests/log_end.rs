@@ -1,8 +1,8 @@
 //! What lies behind the log's end after a power loss, and must never be taken for its continuation.
 
 use super::{Rig, SIZE, TestDevice};
+use crate::extent::ExtentKey;
 use crate::geometry::{Geometry, LABEL_FIRST};
-use crate::log::ExtentKey;
 use crate::{Change, Label, Mark, MarkKind, OpenError, raise};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{BLOCK, DriveId};
