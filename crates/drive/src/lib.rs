@@ -23,6 +23,7 @@ mod layers;
 pub mod log;
 mod marks;
 mod open;
+mod patience;
 mod read;
 mod requests;
 mod scrub;

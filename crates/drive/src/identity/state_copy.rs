@@ -10,7 +10,7 @@ use crate::drive::Drive;
 use crate::error::Loss;
 use crate::geometry::GeometryError;
 use crate::identity::label::Label;
-use crate::log::replay::read_patiently;
+use crate::patience::read_patiently;
 use crate::world::{Device, DeviceError, Gather, World};
 use bytes::Bytes;
 use std::fmt;

@@ -8,6 +8,7 @@ use crate::extent::{ExtentKey, identity};
 use crate::log::batch::Batch;
 use crate::log::change::Change;
 use crate::log::{BatchHeader, Position, largest_batch};
+use crate::patience::{ATTEMPTS, read_patiently};
 use crate::world::{Device, DeviceError, Gather};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -228,22 +229,6 @@ impl Found {
             return Ok(dropped);
         }
     }
-}
-
-/// How often a block is read before it counts as unreadable: torn by a power loss, perhaps. An error may be a passing one,
-/// and what an unreadable block costs is acknowledged data.
-const ATTEMPTS: usize = 4;
-
-/// A block, unless it stays unreadable.
-pub async fn read_patiently<D: Device>(device: &D, offset: u64) -> Result<Option<Buffer>, DeviceError> {
-    for _ in 0..ATTEMPTS {
-        match device.read(offset, Buffer::take(BLOCK as usize)).await {
-            Ok(data) => return Ok(Some(data)),
-            Err(DeviceError::Failed { .. }) => {}
-            Err(gone) => return Err(gone),
-        }
-    }
-    Ok(None)
 }
 
 /// Writes again what isn't surely stable: the batches, and the data in slots that they speak of. They were read from a
