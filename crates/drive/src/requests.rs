@@ -5,7 +5,7 @@
 //! A gateway uses a slot for one request at a time, so the newest of each slot is enough: in each map, for what a request has changed in
 //! one map and what it's to change in another may lie on one drive.
 
-use crate::log::Change;
+use crate::log::change::{Change, Dropped};
 use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -38,15 +38,6 @@ pub struct Requests {
     dropped: BTreeMap<u64, Dropped>,
     /// Of gateways that aren't among `dropped`: requests that were made in this view, or before, may have been forgotten.
     forgotten: Option<u64>,
-}
-
-/// Which requests of a gateway may have been forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dropped {
-    /// Those up to this number.
-    pub number: u64,
-    /// The newest view in which one of them was made.
-    pub view: u64,
 }
 
 /// The gateway, its slot, and the map.

@@ -1,6 +1,6 @@
 //! A batch on the drive: header, changes, payload. The byte table is in `docs/formats.md`.
 
-use crate::log::change::Change;
+use crate::log::change::{Change, Reader};
 use crate::world::Gather;
 use bytes::Bytes;
 use tepal_codec::checksum::{crc, crc_append};
@@ -172,44 +172,12 @@ impl Batch {
     }
 }
 
-/// Takes little-endian numbers off the front of some bytes.
-#[derive(Debug)]
-pub struct Reader<'a>(pub &'a [u8]);
-
-impl Reader<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (front, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*front)
-    }
-
-    /// The next byte, or `None` if none is left.
-    pub fn u8(&mut self) -> Option<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    /// The next two bytes, or `None` if there are fewer.
-    pub fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    /// The next four bytes, or `None` if there are fewer.
-    pub fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    /// The next eight bytes, or `None` if there are fewer.
-    pub fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::extent::{BlockSpan, ExtentKey};
+    use crate::log::change::Dropped;
     use crate::log::{Mark, MarkKind};
-    use crate::requests::Dropped;
     use proptest::prelude::*;
     use tepal_model::{MapId, Origin, Taken, buffer::join};
 

@@ -1,8 +1,6 @@
 //! What a batch says: changes of the map, of checksums and of marks, and whose they are.
 
 use crate::extent::{BLOCKS, BlockSpan, ExtentKey, Sums};
-use crate::log::batch::Reader;
-use crate::requests::Dropped;
 use smallvec::SmallVec;
 use tepal_model::{DriveId, Epoch, MapId, Origin, Taken, history::MAX_SPANS};
 
@@ -152,6 +150,15 @@ pub enum MarkKind {
     Busy,
     /// The copy on this drive missed writes here.
     Stale(DriveId),
+}
+
+/// Which requests of a gateway may have been forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// Those up to this number.
+    pub number: u64,
+    /// The newest view in which one of them was made.
+    pub view: u64,
 }
 
 const LOGGED: u8 = 1;
@@ -351,6 +358,38 @@ fn decode_key(reader: &mut Reader<'_>) -> Option<ExtentKey> {
 fn decode_span(reader: &mut Reader<'_>) -> Option<BlockSpan> {
     let span = BlockSpan { first: reader.u8()?, count: reader.u8()? };
     (span.count > 0 && u32::from(span.first) + u32::from(span.count) <= BLOCKS).then_some(span)
+}
+
+/// Takes little-endian numbers off the front of some bytes.
+#[derive(Debug)]
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*front)
+    }
+
+    /// The next byte, or `None` if none is left.
+    pub fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// The next two bytes, or `None` if there are fewer.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// The next four bytes, or `None` if there are fewer.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// The next eight bytes, or `None` if there are fewer.
+    pub fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
 }
 
 fn words(out: &mut Vec<u8>, numbers: impl IntoIterator<Item = u32>) {
