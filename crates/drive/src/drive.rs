@@ -5,7 +5,7 @@ use crate::geometry::Geometry;
 use crate::identity::label::Label;
 use crate::identity::state_copy::Places;
 use crate::log::Mark;
-use crate::requests::EVERYTHING;
+use crate::state::requests::EVERYTHING;
 use crate::state::{State, Turn, reserve};
 use crate::world::{Device, DeviceError, World};
 use futures_channel::oneshot;

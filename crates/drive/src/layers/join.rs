@@ -9,38 +9,13 @@
 //!    would land on top.
 
 use crate::extent::{BlockSpan, ExtentKey, bits_within, bound_sums};
-use crate::layers::map::Layer;
 use crate::log::Change;
-use crate::state::{Changes, Payload, State};
-use bytes::Bytes;
+use crate::state::State;
+use crate::state::map::Layer;
+use crate::state::operation::{Changes, Join, Move, Payload};
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::Arc;
 use tepal_model::{Epoch, History, Lineage, MapId};
-
-/// Extents whose layers are joined in one batch, and notes that are joined or dropped.
-#[derive(Debug)]
-pub struct Join {
-    pub map: MapId,
-    pub history: Arc<History>,
-    pub extents: Vec<u64>,
-    /// Notes that may be of no use where they are.
-    pub notes: Vec<(Epoch, Range<u64>)>,
-    pub moves: Vec<Move>,
-    /// Of all layers that blocks are moved from or to: [`State::joining`] has them.
-    pub slots: Vec<u32>,
-}
-
-/// A block, as it was read.
-#[derive(Debug)]
-pub struct Move {
-    pub from: (ExtentKey, u32),
-    pub to: (ExtentKey, u32),
-    /// Within the extent.
-    pub block: u8,
-    pub crc: u32,
-    pub data: Bytes,
-}
 
 /// What becomes of a layer.
 #[derive(Clone, Copy, Debug)]

@@ -2,17 +2,14 @@
 //! block was hidden later.
 
 pub mod clear;
-pub mod hidden;
 pub mod join;
-pub mod map;
 pub mod reclaim;
-pub mod space;
 pub mod surplus;
 
 use crate::drive::Drive;
 use crate::extent::{BLOCKS, BlockSpan, ExtentKey, bits_within, extents_of};
-use crate::layers::map::Layer;
 use crate::state::State;
+use crate::state::map::Layer;
 use crate::world::World;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;

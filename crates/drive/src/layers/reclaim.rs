@@ -6,10 +6,11 @@
 use crate::drive::{Drive, Shared};
 use crate::error::{DriveError, Loss};
 use crate::extent::{BlockSpan, ExtentKey};
-use crate::layers::join::{Fate, Join, Move, below, fates};
+use crate::layers::join::{Fate, below, fates};
 use crate::layers::one_layer;
 use crate::log::Change;
-use crate::state::{Changes, Payload, State};
+use crate::state::State;
+use crate::state::operation::{Changes, Join, Move, Payload};
 use crate::world::World;
 use bytes::Bytes;
 use std::collections::BTreeMap;

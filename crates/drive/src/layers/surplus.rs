@@ -7,8 +7,8 @@
 
 use crate::drive::Drive;
 use crate::extent::{BLOCKS, ExtentKey, bits_within};
-use crate::layers::map::Layer;
 use crate::state::State;
+use crate::state::map::Layer;
 use crate::world::World;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -6,11 +6,11 @@
 
 use crate::drive::{Drive, Shared};
 use crate::error::Loss;
-use crate::layers::join::Join;
 use crate::log::batch::BatchBuilder;
 use crate::log::checkpoint::Cut;
 use crate::log::{Change, largest_batch};
-use crate::state::{Changes, Done, Operation, Payload, State, Turn};
+use crate::state::operation::{Changes, Done, Join, Operation, Payload};
+use crate::state::{State, Turn};
 use crate::world::{Device, DeviceError, Gather, World};
 use futures_channel::oneshot;
 use std::sync::Arc;

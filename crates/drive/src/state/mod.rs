@@ -1,60 +1,30 @@
 //! What an open drive keeps in memory, behind one lock that is never held across a wait.
 
+pub mod hidden;
+pub mod map;
+pub mod marks;
+pub mod operation;
+pub mod requests;
+pub mod space;
+
 use crate::error::Loss;
 use crate::extent::{BlockSpan, ExtentKey};
 use crate::geometry::Geometry;
-use crate::layers::hidden::Hidden;
-use crate::layers::join::Join;
-use crate::layers::map::PhysicalMap;
-use crate::layers::space::Space;
 use crate::log::pace::Pace;
 use crate::log::pending::Pending;
 use crate::log::{Change, Position, RESERVE_PART, Ring};
-use crate::marks::Marks;
-use crate::requests::Requests;
+use crate::state::hidden::Hidden;
+use crate::state::map::PhysicalMap;
+use crate::state::marks::Marks;
+use crate::state::operation::Operation;
+use crate::state::requests::Requests;
+use crate::state::space::Space;
 use crate::table::sums::SumCache;
 use bytes::Bytes;
 use futures_channel::oneshot;
-use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tepal_model::BLOCK;
-
-/// A small write is one change, with a mark now and then.
-pub type Changes = SmallVec<[Change; 2]>;
-/// The data of the `Logged` changes, in their order.
-pub type Payload = SmallVec<[Bytes; 1]>;
-/// Tells when an operation is done.
-pub type Done = oneshot::Receiver<Result<(), Arc<Loss>>>;
-
-/// Changes that are committed together: all in one batch.
-#[derive(Debug)]
-pub struct Operation {
-    pub changes: Changes,
-    pub payload: Payload,
-    /// What the changes are to be found by when the batch is made that they go into.
-    pub join: Option<Box<Join>>,
-    /// Acknowledged only when on stable media.
-    pub durable: bool,
-    pub done: oneshot::Sender<Result<(), Arc<Loss>>>,
-}
-
-impl Operation {
-    pub fn encoded_length(&self) -> usize {
-        self.changes.iter().map(Change::encoded_length).sum()
-    }
-
-    pub fn payload_blocks(&self) -> u32 {
-        self.changes.iter().map(Change::payload_blocks).sum()
-    }
-
-    /// Each change, with its data if it is a `Logged` one.
-    pub fn changes_with_payload(&self) -> impl Iterator<Item = (&Change, Option<&Bytes>)> {
-        let mut payload = self.payload.iter();
-        let of = move |change: &Change| if change.payload_blocks() > 0 { payload.next() } else { None };
-        self.changes.iter().map(of).zip(&self.changes).map(|(payload, change)| (change, payload))
-    }
-}
 
 /// Somebody's turn at a thing that is done by one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
