@@ -4,7 +4,7 @@ use crate::drive::{Drive, Options, Shared};
 use crate::error::OpenError;
 use crate::geometry::{Geometry, HEADERS, LABEL_FIRST, default_log, default_state};
 use crate::identity::label::{Label, LabelError, Role};
-use crate::log::checkpoint::{Header, map_sum};
+use crate::log::header::{Header, map_sum};
 use crate::log::pace::Pace;
 use crate::log::pending::Pending;
 use crate::log::replay::{Found, LogReader, erase, write_unsure};

@@ -7,8 +7,8 @@
 use crate::drive::{Drive, Shared};
 use crate::error::Loss;
 use crate::log::batch::BatchBuilder;
-use crate::log::checkpoint::Cut;
 use crate::log::{Change, largest_batch};
+use crate::state::cut::Cut;
 use crate::state::operation::{Changes, Done, Join, Operation, Payload};
 use crate::state::{State, Turn};
 use crate::world::{Device, DeviceError, Gather, World};

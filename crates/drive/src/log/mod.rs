@@ -14,6 +14,7 @@ pub mod change;
 pub mod checkpoint;
 pub(crate) mod commit;
 pub(crate) mod destage;
+pub mod header;
 pub(crate) mod pace;
 pub(crate) mod pending;
 pub mod replay;

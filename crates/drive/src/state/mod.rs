@@ -1,5 +1,6 @@
 //! What an open drive keeps in memory, behind one lock that is never held across a wait.
 
+pub mod cut;
 pub mod hidden;
 pub mod map;
 pub mod marks;
@@ -13,6 +14,7 @@ use crate::geometry::Geometry;
 use crate::log::pace::Pace;
 use crate::log::pending::Pending;
 use crate::log::{Change, Position, RESERVE_PART, Ring};
+use crate::state::cut::Cut;
 use crate::state::hidden::Hidden;
 use crate::state::map::PhysicalMap;
 use crate::state::marks::Marks;
@@ -51,7 +53,7 @@ pub struct State {
     /// The checkpoint that was the newest when what waits found no room in a log that holds nothing but marks.
     pub stuck_since: Option<u64>,
     /// A checkpoint that waits for its cut.
-    pub cut: Option<oneshot::Sender<Result<crate::log::checkpoint::Cut, Arc<Loss>>>>,
+    pub cut: Option<oneshot::Sender<Result<Cut, Arc<Loss>>>>,
     pub committer: Turn,
     pub destager: Turn,
     pub destage_waiters: Vec<oneshot::Sender<()>>,

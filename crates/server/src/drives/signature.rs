@@ -4,7 +4,7 @@
 //! never be complete, so it only serves to give names.
 
 use tepal_drive::geometry::HEADERS;
-use tepal_drive::log::checkpoint::Header;
+use tepal_drive::log::header::Header;
 use tepal_drive::world::{Device, DeviceError};
 use tepal_model::{BLOCK, Buffer, DriveId};
 
