@@ -19,6 +19,7 @@ pub mod extent;
 pub mod geometry;
 mod grow;
 mod identity;
+mod keep;
 mod layers;
 pub mod log;
 mod open;
@@ -29,6 +30,7 @@ mod state;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod watch;
 pub mod world;
 mod write;
 
@@ -36,7 +38,8 @@ pub use drive::{Drive, Options, Usage};
 pub use error::{DriveError, Loss, OpenError};
 pub use grow::{GrowError, grow, prepare_growth};
 pub use identity::label::{self, Label};
-pub use identity::state_copy::{KeepError, ReadCopiesError, StateCopies, StateCopy, StateOrder, read_state_copies};
+pub use identity::state_copy::{ReadCopiesError, StateCopies, StateCopy, StateOrder, read_state_copies};
+pub use keep::KeepError;
 pub use layers::reclaim::Reclaimed;
 pub use log::{Change, Mark, MarkKind};
 pub use open::{NewDrive, format, raise, wipe};

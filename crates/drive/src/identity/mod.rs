@@ -2,4 +2,3 @@
 
 pub mod label;
 pub mod state_copy;
-pub mod watch;
