@@ -13,6 +13,9 @@
 
 #![warn(missing_docs)]
 
+mod checkpoint;
+mod commit;
+mod destage;
 mod drive;
 pub mod error;
 pub mod extent;

@@ -3,11 +3,11 @@
 //! Space is taken before anything is written, so a full drive says so before the acknowledgement and never after. The
 //! caller orders writes that overlap, and sees a write through to its end once it has begun.
 
+use crate::commit::TOO_MANY_MARKS;
 use crate::drive::Drive;
 use crate::error::{DriveError, Loss};
 use crate::extent::{BLOCKS, BlockSpan, ExtentKey, bound_sums, extents_of};
 use crate::log::Change;
-use crate::log::commit::TOO_MANY_MARKS;
 use crate::state::State;
 use crate::state::marks::Marks;
 use crate::state::operation::{Changes, Done, Payload};

@@ -11,9 +11,6 @@
 
 pub mod batch;
 pub mod change;
-pub mod checkpoint;
-pub(crate) mod commit;
-pub(crate) mod destage;
 pub mod header;
 pub(crate) mod pace;
 pub(crate) mod pending;
