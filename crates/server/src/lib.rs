@@ -19,6 +19,7 @@ pub mod data_threads;
 pub mod descriptors;
 pub mod device;
 mod drives;
+mod error;
 mod gaps;
 pub mod gateway;
 #[cfg(test)]
@@ -39,4 +40,5 @@ pub mod unserved;
 mod volumes;
 pub mod world;
 
-pub use serve::{ServeError, serve};
+pub use error::ServeError;
+pub use serve::serve;

@@ -5,14 +5,15 @@ use crate::api::{self, Api};
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::damage::{DamageEvents, DamageFile, Scrubs};
-use crate::data_folder::{self, Addresses, FolderError};
+use crate::data_folder::{self, Addresses};
 use crate::data_links::{EngineAnswers, Links, Reception};
-use crate::data_threads::{self, DataThreads};
+use crate::data_threads::DataThreads;
 use crate::descriptors;
-use crate::drives::{self, Drives, Generations, GenerationsError, Parts};
+use crate::drives::{self, Drives, Generations, Parts};
+use crate::error::ServeError;
 use crate::gaps;
 use crate::keeping::{self, Keeper};
-use crate::log::{self, LogError};
+use crate::log;
 use crate::membership::{self, Membership};
 use crate::migrating::{self, Migrations, Reporter};
 use crate::moving;
@@ -26,9 +27,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_engine::Engine;
-use tepal_gateway::nbd::BindError;
-use tepal_metadata::{JoinError, Metadata, OpenError, ProposeError};
-use tepal_model::ServerId;
+use tepal_metadata::Metadata;
 use tepal_wire::handshake::{Host, Sender};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -46,69 +45,6 @@ enum ExitReason {
     Requested,
     /// It can't go on.
     Failed,
-}
-
-/// Why a server didn't start, or can't go on.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The log's file can't be written, or its filter isn't one.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The data folder can't be used.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// Say which cluster to make or to join.
-    #[error("{0}; to make a new cluster there, use --create NAME, and to join one, --join ADDR")]
-    NoCluster(OpenError),
-    /// No server has let it into the cluster.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// The cluster's state in the data folder can't be opened or made.
-    #[error(transparent)]
-    Metadata(#[from] OpenError),
-    /// Name the other folder, or leave out which server this must be.
-    #[error("the data folder is that of {found}, and this server was started as {wanted}")]
-    OtherServer {
-        /// Whose folder it is.
-        found: ServerId,
-        /// Who this server must be.
-        wanted: ServerId,
-    },
-    /// What the data folder knows of the drives' labels can't be read.
-    #[error(transparent)]
-    Generations(#[from] GenerationsError),
-    /// What became of its drives can't be recorded. What one drive has is never a reason.
-    #[error(transparent)]
-    Drives(#[from] drives::StartError),
-    /// The data threads can't be started.
-    #[error(transparent)]
-    Threads(#[from] data_threads::StartError),
-    /// A data thread has ended while the server was started.
-    #[error(transparent)]
-    Stopped(#[from] data_threads::Stopped),
-    /// Nothing can listen at the API's address.
-    #[error("api: can't listen on {address}: {error}")]
-    Api {
-        /// As configured.
-        address: SocketAddr,
-        /// The system's.
-        error: io::Error,
-    },
-    /// Nothing can listen at one of the addresses for NBD clients.
-    #[error(transparent)]
-    Nbd(#[from] BindError),
-    /// What a server that starts has to say of itself can't be agreed.
-    #[error("the cluster's state can't be changed: {0}")]
-    Propose(#[from] ProposeError),
-    /// The cluster's state can't be kept any more, or the cluster goes on without this server.
-    #[error("{0}; the server has stopped: start it again once that is mended")]
-    Failed(ProposeError),
-    /// A signal came first. [`serve`] takes that for success.
-    #[error("it was told to stop before it served")]
-    Interrupted,
-    /// Signals, or the runtime of what isn't data.
-    #[error("the server can't be set up: {0}")]
-    System(#[source] io::Error),
 }
 
 /// Runs a server until it is told to stop. Blocks. Logs by itself, and ends the process at once on any panic.
