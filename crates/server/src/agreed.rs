@@ -1,16 +1,16 @@
-//! What is agreed about servers and drives, told to the engine and to the links between servers, state after state.
+//! What is agreed, in the engine's words, and which state of it the engine has followed.
 //!
-//! A state is followed once the drives here keep it ([`crate::keeping`]). Whoever asks for a lease or heeds a primary compares with
-//! the state that the engine has followed, not with the newest one that the metadata has: only then this server acts by it.
+//! Whoever asks for a lease or heeds a primary compares with the state that the engine has followed, not with the newest one that the
+//! metadata has: only then this server acts by it.
 
-use crate::authority::left;
-use crate::data_links::Links;
-use crate::drives::Parts;
-use crate::volumes::places_of;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tepal_engine::{Agreed, ClusterView, CopyStatus, DriveStatus, Epochs, Head, Laid, Migration, View};
-use tepal_metadata::{ColumnCopies, DriveState, MapRecord, MigrationRecord, ServerState, State, VolumeRecord};
+use tepal_engine::{
+    Agreed, ClusterView, CopyStatus, DriveStatus, Epochs, Head, Laid, Migration, Placed, Places, Placing, View,
+};
+use tepal_metadata::{
+    ColumnCopies, ColumnRecord, DriveRecord, DriveState, HolderRecord, MapRecord, MigrationRecord, State, VolumeRecord,
+};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::{DriveId, Lineage, MapId};
 use tokio::sync::watch;
@@ -74,9 +74,38 @@ pub fn status_of(state: DriveState, since: View, left: View) -> DriveStatus {
     }
 }
 
+/// Since when others may know more than this drive.
+pub fn left(record: &DriveRecord) -> View {
+    record.missed_since.unwrap_or(record.state_view)
+}
+
+/// Where a map's columns are.
+pub fn places_of(map: &MapRecord) -> Places {
+    let placed = |column: &ColumnRecord| {
+        let placing = |holder: &HolderRecord| Placing { drive: holder.drive, since: holder.since };
+        Placed {
+            holders: column.holders.iter().map(placing).collect(),
+            joins: column.joining.map(|join| Placing { drive: join.to, since: join.since }),
+        }
+    };
+    let incomplete = map.columns.iter().enumerate().flat_map(|(number, column)| {
+        let holders = column.holders.iter().filter(|holder| !holder.status.is_complete());
+        holders.map(move |holder| ((number, holder.drive), copy_status_of(holder.status)))
+    });
+    Places { columns: map.columns.iter().map(placed).collect(), incomplete: incomplete.collect() }
+}
+
+fn copy_status_of(status: tepal_metadata::CopyStatus) -> CopyStatus {
+    match status {
+        tepal_metadata::CopyStatus::Complete => CopyStatus::Complete,
+        tepal_metadata::CopyStatus::PassedOver(view) => CopyStatus::PassedOver(view),
+        tepal_metadata::CopyStatus::GivenUp(view) => CopyStatus::GivenUp(view),
+    }
+}
+
 /// What the metadata says of all drives.
-fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
-    let agreed = |record: &tepal_metadata::DriveRecord| Agreed {
+pub fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
+    let agreed = |record: &DriveRecord| Agreed {
         server: record.server,
         status: status_of(record.state, record.state_view, left(record)),
     };
@@ -174,54 +203,5 @@ fn epochs_among(
     match before.filter(is_same) {
         Some(same) => Some(same.clone()),
         None => Some(Arc::new(Epochs { history: state.history_of(map.id), heads, snapshots, view: state.view() })),
-    }
-}
-
-/// Has the engine and the links follow the metadata until it's dropped.
-pub async fn follow(parts: Parts, links: Links, followed: Followed) {
-    let (me, mut changes) = (parts.metadata.server(), parts.metadata.watch());
-    let mut before = Arc::<ClusterView>::default();
-    parts.metadata.act_by(parts.metadata.state().view());
-    loop {
-        let state = changes.borrow_and_update().clone();
-        let now = Arc::new(cluster_view(&state, &before));
-        if now != before {
-            parts.keeper.kept(&state).await;
-        }
-        // Not before: what is asked of a server that is back would be what is known of its last run.
-        tell_links(&links, &state, &parts);
-        if now != before {
-            tell_sizes(&state, &parts);
-            let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());
-            let followed_it = parts.threads.run_on(0, move || async move { engine.follow(me, &earlier, &later) }).await;
-            if followed_it.is_err() {
-                return; // the data threads have stopped
-            }
-            followed.set(now.clone());
-            parts.metadata.act_by(now.view);
-            before = now;
-        }
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Before the epochs: by the size of before, what a rollback has brought back would lie past the volume's end.
-fn tell_sizes(state: &State, parts: &Parts) {
-    for record in state.active_volumes() {
-        if let Some(volume) = parts.engine.volume(record.id) {
-            volume.changed(&record.name, record.size, record.revision);
-        }
-    }
-}
-
-fn tell_links(links: &Links, state: &State, parts: &Parts) {
-    links.set_lease(parts.metadata.lease_length());
-    for record in state.servers.values().filter(|record| record.id != parts.metadata.server()) {
-        match record.state {
-            ServerState::Up => links.set_up(record.id, &record.address, &parts.threads),
-            ServerState::Down => links.set_down(record.id),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The metadata's say over drives, as the engine asks for it: a volume goes on without a drive only once the cluster has
 //! agreed that the drive is down, or a copy that missed writes could later be taken for a whole one.
 
-use crate::agreed::Followed;
+use crate::agreed::{Followed, left};
 use crate::migrating::{Reporter, TakenOver};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_engine::{Authority, CopyChange, Placing, View};
-use tepal_metadata::{ColumnCopies, Command, DriveRecord, DriveState, Metadata, ProposeError, Refusal, Reply};
+use tepal_metadata::{ColumnCopies, Command, DriveState, Metadata, ProposeError, Refusal, Reply};
 use tepal_model::{DriveId, MapId, ServerId};
 use tepal_wire::message::DriveFailure;
 use tokio::runtime::Handle;
@@ -274,11 +274,6 @@ impl MetadataAuthority {
         let state = self.metadata.state();
         state.drives.get(&drive).filter(|record| record.state == DriveState::Up).map(|record| record.state_view)
     }
-}
-
-/// Since when others may know more than this drive.
-pub fn left(record: &DriveRecord) -> View {
-    record.missed_since.unwrap_or(record.state_view)
 }
 
 impl Authority for MetadataAuthority {

@@ -20,6 +20,7 @@ pub mod descriptors;
 pub mod device;
 mod drives;
 mod error;
+mod following;
 mod gaps;
 pub mod gateway;
 #[cfg(test)]

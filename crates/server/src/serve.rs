@@ -1,6 +1,6 @@
 //! A server from its start to its end.
 
-use crate::agreed::{self, Followed};
+use crate::agreed::Followed;
 use crate::api::{self, Api};
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
@@ -11,6 +11,7 @@ use crate::data_threads::DataThreads;
 use crate::descriptors;
 use crate::drives::{self, Drives, Generations, Parts};
 use crate::error::ServeError;
+use crate::following;
 use crate::gaps;
 use crate::keeping::{self, Keeper};
 use crate::log;
@@ -177,7 +178,7 @@ impl Running {
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
         tokio::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));
-        tokio::spawn(agreed::follow(parts.clone(), links.clone(), followed));
+        tokio::spawn(following::follow(parts.clone(), links.clone(), followed));
         let (migrations, observations) = (Migrations::default(), Observations::default());
         tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         warn_if_open(&config);

@@ -8,7 +8,7 @@
 //! 3. Drives here keep the state by which a volume is opened, resized or given back, unless they are slow ([`crate::keeping`]).
 //! 4. While any volume is active that has the same map, only what nobody sees any more is freed of it.
 
-use crate::agreed::epochs_of;
+use crate::agreed::{epochs_of, places_of};
 use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
@@ -20,10 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tepal_engine::{CopyStatus, Engine, OpenVolumeError, Placed, Places, Placing, Volume, VolumeSpec};
-use tepal_metadata::{
-    ColumnRecord, Command, HolderRecord, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState,
-};
+use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
+use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
 use tepal_model::{DriveId, MapId, VolumeId};
 use tokio::sync::watch;
 
@@ -65,30 +63,6 @@ pub fn is_alone(state: &State) -> bool {
 /// of them is served.
 fn has_for_itself(state: &State, record: &VolumeRecord) -> bool {
     is_alone(state) && state.migration_about(record.map).is_none()
-}
-
-/// Where a map's columns are.
-pub fn places_of(map: &MapRecord) -> Places {
-    let placed = |column: &ColumnRecord| {
-        let placing = |holder: &HolderRecord| Placing { drive: holder.drive, since: holder.since };
-        Placed {
-            holders: column.holders.iter().map(placing).collect(),
-            joins: column.joining.map(|join| Placing { drive: join.to, since: join.since }),
-        }
-    };
-    let incomplete = map.columns.iter().enumerate().flat_map(|(number, column)| {
-        let holders = column.holders.iter().filter(|holder| !holder.status.is_complete());
-        holders.map(move |holder| ((number, holder.drive), status_of(holder.status)))
-    });
-    Places { columns: map.columns.iter().map(placed).collect(), incomplete: incomplete.collect() }
-}
-
-fn status_of(status: tepal_metadata::CopyStatus) -> CopyStatus {
-    match status {
-        tepal_metadata::CopyStatus::Complete => CopyStatus::Complete,
-        tepal_metadata::CopyStatus::PassedOver(view) => CopyStatus::PassedOver(view),
-        tepal_metadata::CopyStatus::GivenUp(view) => CopyStatus::GivenUp(view),
-    }
 }
 
 /// What the engine is told of a volume, but for its snapshots.

@@ -6,7 +6,7 @@ use super::types::{
     Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
     DirectoryVolume, GatewayNews,
 };
-use crate::authority::left;
+use crate::agreed::left;
 use crate::observed::Damage;
 use axum::Json;
 use axum::extract::State;

@@ -7,7 +7,7 @@ use super::identity::{Verdict, judge};
 use super::look::{Looked, distinct};
 use super::take::{Candidate, state_after};
 use super::{DriveOperationError, Drives, OpenDrive};
-use crate::authority::left;
+use crate::agreed::left;
 use crate::device::Presence;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;

@@ -6,7 +6,7 @@ use super::look::{LookError, Looked, same_place};
 use super::start::Content;
 use super::take::Candidate;
 use super::{DriveOperationError, Drives};
-use crate::authority::left;
+use crate::agreed::left;
 use crate::config::usable_path;
 use crate::device;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use super::look::{Looked, distinct};
 use super::signature;
 use super::take::{Candidate, state_after};
 use super::{DriveOperationError, Drives, OpenDrive};
-use crate::authority::left;
+use crate::agreed::left;
 use crate::device::DriveDevice;
 use crate::keeping::longest_state;
 use crate::world::ServerWorld;

@@ -5,7 +5,7 @@
 
 use super::generations::Generations;
 use super::{DriveOperationError, Drives, OpenDrive};
-use crate::authority::left;
+use crate::agreed::left;
 use crate::device::DriveDevice;
 use crate::observed::meter::Meter;
 use crate::observed::metered::MeteredDevice;
