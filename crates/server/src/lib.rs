@@ -10,6 +10,7 @@
 
 mod agreed;
 pub mod api;
+pub mod api_types;
 mod authority;
 pub mod config;
 mod damage;

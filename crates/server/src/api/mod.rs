@@ -24,10 +24,10 @@ mod resizing;
 mod scrub;
 mod snapshots;
 mod sql;
-pub mod types;
 mod users;
 mod volumes;
 
+pub use crate::api_types as types;
 pub use front::Front;
 pub use relay::Relay;
 

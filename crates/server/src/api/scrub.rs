@@ -77,7 +77,7 @@ fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::Range;
+    use crate::api_types::Range;
 
     fn part(state: ScrubState, offset: u64) -> Scrub {
         Scrub {

@@ -1,6 +1,6 @@
 //! What was repaired, and what couldn't be, as events of the cluster: rot is to be noticed before the other copy's drive fails.
 
-use crate::api::types::SnapshotName;
+use crate::api_types::SnapshotName;
 use crate::authority::MetadataAuthority;
 use crate::observed::{DamageOf, Observations};
 use crate::world::ServerWorld;

@@ -1,7 +1,7 @@
 //! Scrubs of volumes: one at a time for each, in the background, asked for by people or because a drive is doubtful.
 
 use super::seen::{Found, who_sees};
-use crate::api::types::{DamagedSnapshot, Range, Scrub, ScrubState};
+use crate::api_types::{DamagedSnapshot, Range, Scrub, ScrubState};
 use crate::data_threads::DataThreads;
 use crate::observed::Observations;
 use crate::world::ServerWorld;

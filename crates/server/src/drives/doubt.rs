@@ -3,7 +3,7 @@
 //! are other copies. A drive's label says that it's doubtful until one has.
 
 use super::Drives;
-use crate::api::types::ScrubState;
+use crate::api_types::ScrubState;
 use crate::damage::Scrubs;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;

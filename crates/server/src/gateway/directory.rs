@@ -1,7 +1,7 @@
 //! What servers say of volumes, drives and addresses, told to the engine and the links.
 
 use crate::agreed::status_of;
-use crate::api::types::{Directory, DirectoryColumn, DirectoryVolume};
+use crate::api_types::{Directory, DirectoryColumn, DirectoryVolume};
 use crate::data_links::Links;
 use crate::data_threads::DataThreads;
 use crate::world::ServerWorld;

@@ -1,6 +1,6 @@
 //! The cluster's volumes and their snapshots as the NBD front-end of a gateway wants them.
 
-use crate::api::types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
+use crate::api_types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
 use crate::nbd::disk::ExportedDisk;
 use crate::nbd::exports::{Missing, Wanted, name_of, only};
 use crate::news::in_a_moment;
@@ -12,7 +12,7 @@ use tepal_gateway::disk::{Exports, OpenError};
 use tepal_model::VolumeId;
 use tokio::sync::watch;
 
-/// The volumes and snapshots, by their names as last heard of, or by [`BY_ID`](crate::api::types::BY_ID) and their ids.
+/// The volumes and snapshots, by their names as last heard of, or by [`BY_ID`](crate::api_types::BY_ID) and their ids.
 #[derive(Clone)]
 pub struct GatewayExports {
     pub directory: watch::Receiver<Arc<Directory>>,

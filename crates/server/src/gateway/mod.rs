@@ -36,7 +36,7 @@ use tepal_model::DriveId;
 use tepal_wire::handshake::{ClientId, Sender};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-pub use crate::api::types::{Directory, GatewayNews};
+pub use crate::api_types::{Directory, GatewayNews};
 
 /// What a gateway runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Volumes and snapshots as disks of NBD clients: counted, timed, and what is found damaged is remembered.
 
-use crate::api::types::SnapshotName;
+use crate::api_types::SnapshotName;
 use crate::observed::meter::Operation;
 use crate::observed::{Client, Observations};
 use crate::world::ServerWorld;

@@ -1,7 +1,7 @@
 //! Volumes and their snapshots as the NBD front-end wants them.
 
 use super::disk::ExportedDisk;
-use crate::api::types::{BY_ID, SnapshotName, SourceName};
+use crate::api_types::{BY_ID, SnapshotName, SourceName};
 use crate::news::in_a_moment;
 use crate::observed::Observations;
 use crate::volumes::{NotServed, Volumes, is_alone};
