@@ -2,7 +2,7 @@
 //! agreed that the drive is down, or a copy that missed writes could later be taken for a whole one.
 
 use crate::agreed::{Followed, left};
-use crate::migrating::{Reporter, TakenOver};
+use crate::relay::{Reporter, TakenOver};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

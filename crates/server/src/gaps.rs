@@ -5,16 +5,13 @@
 //! agreed. Whatever is in the way, it asks again; nothing waits for it but a volume that was rolled back hundreds of times in a moment.
 
 use crate::agreed::Followed;
-use crate::api::Relay;
-use crate::data_threads::DataThreads;
 use crate::drives::Parts;
-use crate::world::ServerWorld;
+use crate::relay::Relay;
+use crate::relay::gaps::{About, Answering, Question, Said};
 use futures_util::future::join_all;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tepal_engine::Engine;
 use tepal_metadata::{ColumnRecord, Command, ProposeError, ServerRecord, State, VolumeRecord};
 use tepal_model::history::Span;
 use tepal_model::{DriveId, MapId, ServerId};
@@ -25,88 +22,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const CLOSED_AT_ONCE: usize = 256;
 /// So many maps are asked about at a time.
 const AT_ONCE: usize = 64;
-/// The longest that a server takes to act by what it's asked about.
-const FOLLOWED_WITHIN: Duration = Duration::from_millis(500);
-/// The longest that what is under way is waited for on one server.
-const QUIET_WITHIN: Duration = Duration::from_secs(2);
 /// The longest that a server is waited for.
 const SAID_WITHIN: Duration = Duration::from_secs(3);
 
-/// What a server is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum About {
-    /// The columns that it leads with nothing under way that was begun in an earlier view.
-    Columns,
-    /// Its drives that have nothing of the gaps.
-    Drives,
-}
-
-/// Asked by the server that leads the metadata.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Question {
-    about: About,
-    /// In which nobody sees anything of the gaps.
-    view: u64,
-    gaps: BTreeMap<u32, Vec<Span>>,
-}
-
-/// What a server says, of each map.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Said {
-    columns: BTreeMap<u32, Vec<u32>>,
-    drives: BTreeMap<u32, Vec<DriveId>>,
-}
-
-/// Who answers for this server. Clones are the same.
-#[derive(Clone)]
-pub struct Answering {
-    engine: Engine<ServerWorld>,
-    threads: Arc<DataThreads>,
-    followed: Followed,
-}
-
-impl Answering {
-    pub fn new(parts: &Parts, followed: Followed) -> Self {
-        Answering { engine: parts.engine.clone(), threads: parts.threads.clone(), followed }
-    }
-
-    pub async fn answer(&self, question: Question) -> Said {
-        if tokio::time::timeout(FOLLOWED_WITHIN, self.followed.from(question.view)).await.is_err() {
-            return Said::default();
-        }
-        let engine = self.engine.clone();
-        let said = self.threads.run_while_awaited(0, move || async move {
-            let each = question.gaps.into_iter().map(|(map, gaps)| {
-                let engine = &engine;
-                async move {
-                    let mut said = Said::default();
-                    match question.about {
-                        About::Columns => {
-                            let quiet = engine.quiet_columns(MapId(map), question.view);
-                            let quiet = tokio::time::timeout(QUIET_WITHIN, quiet).await;
-                            said.columns.insert(map, quiet.unwrap_or_default());
-                        }
-                        About::Drives => {
-                            said.drives.insert(map, engine.has_nothing_of(MapId(map), &gaps).await);
-                        }
-                    }
-                    said
-                }
-            });
-            let mut all = Said::default();
-            for said in join_all(each).await {
-                all.columns.extend(said.columns);
-                all.drives.extend(said.drives);
-            }
-            all
-        });
-        said.await.unwrap_or_default() // data threads that have stopped say nothing
-    }
-}
-
 /// Until the server stops.
 pub async fn keep_closing(parts: Parts, relay: Relay, followed: Followed) {
-    let answering = Answering::new(&parts, followed);
+    let answering = Answering::new(parts.engine.clone(), parts.threads.clone(), followed);
     relay.answer_about_gaps(answering.clone());
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -37,6 +37,7 @@ mod observed;
 mod peers;
 pub mod private_file;
 pub mod rebuild;
+mod relay;
 mod serve;
 pub mod unserved;
 mod volumes;

@@ -1,12 +1,12 @@
 //! This server as one of the cluster's: how it gets there, tells where it is, and comes back when it was declared down.
 
-use crate::api::Relay;
 use crate::config::{Config, FIRST_SERVER, default_peers};
 use crate::data_folder::{self, Elsewhere, Starting, StartingFile};
 use crate::data_links::Reception;
 use crate::drives::Drives;
 use crate::error::ServeError;
 use crate::peers::{self, Answering, OpenPort, PeerLinks, Port, Subject};
+use crate::relay::Relay;
 use crate::world::ServerWorld;
 use futures_util::future::{BoxFuture, FutureExt};
 use std::net::SocketAddr;

@@ -29,13 +29,13 @@ mod volumes;
 
 pub use crate::api_types as types;
 pub use front::Front;
-pub use relay::Relay;
 
 use crate::damage::Scrubs;
 use crate::data_links::Links;
 use crate::drives::{Drives, Parts};
 use crate::migrating::Migrations;
 use crate::observed::Observations;
+use crate::relay::Relay;
 use crate::volumes::Volumes;
 use axum::Router;
 use axum::extract::Request;

@@ -4,11 +4,11 @@
 use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
-use super::relay::RelayError;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
 use super::volumes::{one, open, record};
 use super::{Context, Shared, users};
 use crate::news::NEWS;
+use crate::relay::RelayError;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;

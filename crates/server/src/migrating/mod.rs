@@ -3,11 +3,8 @@
 //!
 //! How far it is, each server sees by itself: from window to window.
 
-mod reports;
-
-pub use reports::{Reporter, Reports, TakenOver};
-
 use crate::drives::Parts;
+use crate::relay::Reports;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
