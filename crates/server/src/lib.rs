@@ -13,6 +13,7 @@ pub mod api;
 pub mod api_types;
 mod authority;
 pub mod config;
+mod connection;
 mod damage;
 mod data_folder;
 pub mod data_links;

@@ -10,7 +10,7 @@
 use super::departures::depart;
 use super::lane::Lane;
 use super::line::{Line, PARCEL, Told, Waits};
-use crate::peers::Socket;
+use crate::connection::Socket;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use futures_util::task::AtomicWaker;

@@ -3,8 +3,8 @@
 use super::lane::Lane;
 use super::link::{Advice, Link, ServerStanding};
 use super::vigil::{Found, Patience, Vigil};
+use crate::connection::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
 use crate::data_threads::DataThreads;
-use crate::peers::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use std::collections::{BTreeMap, BTreeSet};

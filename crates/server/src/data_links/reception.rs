@@ -2,8 +2,8 @@
 
 use super::lane::Lane;
 use super::visit::Visit;
+use crate::connection::{Refusals, Socket};
 use crate::data_threads::DataThreads;
-use crate::peers::{Refusals, Socket};
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;
 use std::collections::BTreeMap;

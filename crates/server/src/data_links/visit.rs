@@ -8,7 +8,7 @@
 
 use super::lane::Lane;
 use super::reception::{Done, Letters, Mailbox, Notice, Reception};
-use crate::peers::Socket;
+use crate::connection::Socket;
 use futures_util::future::LocalBoxFuture;
 use std::io;
 use std::pin::Pin;

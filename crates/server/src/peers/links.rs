@@ -1,8 +1,7 @@
 //! Connections to other servers: each is made when it's first needed, and again after it broke.
 
-use super::refusals::Refusals;
-use super::stream::{Incoming, Outgoing};
-use super::{FIRST_PAUSE, LONGEST, LONGEST_PAUSE, NotReached, Subject, call};
+use super::Subject;
+use crate::connection::{FIRST_PAUSE, Incoming, LONGEST, LONGEST_PAUSE, NotReached, Outgoing, Refusals, call};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -17,34 +17,17 @@
 
 mod links;
 mod port;
-mod refusals;
-mod socket;
-mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use links::PeerLinks;
 pub use port::{Answering, OpenPort, Port};
-pub use refusals::Refusals;
-pub use socket::Socket;
-pub use stream::Incoming;
 
-use std::io;
+use crate::connection::LONGEST;
 use std::sync::Arc;
 use std::time::Duration;
-use stream::{Ended, Outgoing};
 use tepal_metadata::{Caller, Clock, Surroundings, Tick};
-use tepal_wire::Header;
-use tepal_wire::handshake::{CallError, Calling, Hello, Welcome};
-use tepal_wire::message::MAX_OPAQUE;
 
-/// The longest body of a call or an answer, in bytes.
-pub const LONGEST: usize = MAX_OPAQUE as usize;
-/// A server is connected and has welcomed this one within that time, or it isn't there.
-pub const CONNECT: Duration = Duration::from_secs(2);
-/// Between attempts to connect: this, then twice as long each time, up to the other.
-pub const FIRST_PAUSE: Duration = Duration::from_millis(20);
-pub const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 // What the metadata sends must arrive.
 const _: () = assert!(tepal_metadata::MAX_MESSAGE <= LONGEST);
 
@@ -79,30 +62,4 @@ impl tepal_metadata::Transport for PeerLinks {
     fn introduce(&self, caller: Caller) {
         PeerLinks::introduce(self, caller);
     }
-}
-
-/// Why a server isn't reached.
-#[derive(Debug, thiserror::Error)]
-pub enum NotReached {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("it doesn't answer")]
-    Late,
-    #[error("what answers is no Tepal server, or can't be understood: {0}")]
-    Ended(#[from] Ended),
-    #[error(transparent)]
-    Refused(#[from] CallError),
-}
-
-/// Connects, and waits for the welcome.
-pub async fn call(address: &str, hello: Hello) -> Result<(Incoming, Outgoing, Welcome), NotReached> {
-    let calling = async {
-        let (mut incoming, mut outgoing) = Incoming::new(Socket::connect(address).await?).split();
-        outgoing.push(&Header { session: hello.epoch, ..Header::default() }, &hello, Vec::new());
-        outgoing.send().await?;
-        let calling = Calling::new(hello);
-        let welcome = incoming.frame(|frame| calling.hear(&frame)).await??;
-        Ok((incoming, outgoing, welcome))
-    };
-    tokio::time::timeout(CONNECT, calling).await.unwrap_or(Err(NotReached::Late))
 }

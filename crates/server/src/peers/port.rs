@@ -1,8 +1,7 @@
 //! Where other servers ask this one.
 
-use super::refusals::Refusals;
-use super::stream::{Ended, Incoming, Outgoing};
-use super::{LONGEST, Socket, Subject};
+use super::Subject;
+use crate::connection::{Ended, Incoming, LONGEST, Outgoing, Refusals, Socket};
 use crate::data_links::{Lane, Reception};
 use crate::descriptors::Shares;
 use futures_util::future::BoxFuture;

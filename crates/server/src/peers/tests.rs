@@ -1,8 +1,8 @@
 use super::*;
+use crate::connection::{Ended, Incoming, Socket};
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stream::{Ended, Incoming};
 use tempfile::TempDir;
 use tepal_gateway::nbd::Endpoint;
 use tepal_model::{ClusterId, ServerId};

@@ -8,7 +8,8 @@ pub use reporter::Reporter;
 pub use reports::{Reports, TakenOver};
 
 use crate::api_types::{ApiError, ErrorKind};
-use crate::peers::{LONGEST, PeerLinks, Subject};
+use crate::connection::LONGEST;
+use crate::peers::{PeerLinks, Subject};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;

@@ -1,15 +1,16 @@
 //! Frames over a socket, one direction each.
 
-use super::LONGEST;
 use super::socket::Socket;
 use std::io;
 use std::sync::Arc;
 use tepal_model::Segments;
 use tepal_model::buffer::join;
 use tepal_wire::frame::Encode;
-use tepal_wire::message::Message;
+use tepal_wire::message::{MAX_OPAQUE, Message};
 use tepal_wire::{Frame, FrameError, Header, Inbox, Limits, MessageError, Outbox, Payload};
 
+/// The longest body of a call or an answer, in bytes.
+pub const LONGEST: usize = MAX_OPAQUE as usize;
 /// Of messages after the handshake. The payload's checksums are in the meta part.
 const LIMITS: Limits = Limits { meta: 16 << 10, payload: LONGEST as u32 };
 
