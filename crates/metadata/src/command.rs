@@ -2,7 +2,7 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
-use crate::record::{Cleared, DriveState, DriveUse, ServerState};
+use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
@@ -51,10 +51,6 @@ pub(crate) const ROLLBACKS_NOTED: u32 = 9;
 
 /// From this version on, every rollback raises the revision of the volume's record.
 pub(crate) const ROLLBACKS_REVISE: u32 = 10;
-
-/// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
-/// means the same whatever that is called by now. No name has a colon.
-pub const BY_ID: &str = "id:";
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -32,7 +32,7 @@ mod state;
 mod state_machine;
 mod timing;
 
-pub use command::{BY_ID, ColumnCopies, Command, Reply};
+pub use command::{ColumnCopies, Command, Reply};
 pub use facade::propose::ProposeError;
 pub use facade::{Cause, Metadata, OpenError, StateLimit};
 pub use leases::held::Lease;
@@ -42,10 +42,10 @@ pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportE
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use rebuild::{FoundDrive, Rebuild, RebuildError};
 pub use record::{
-    Cleared, ClusterRecord, ColumnRecord, CopyStatus, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, EVENTS_KEPT,
-    EventRecord, HolderRecord, ImportRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord, PoolRecord,
-    RebuildRecord, SERVER_IS_DOWN, ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord,
-    VolumeState,
+    BY_ID, Cleared, ClusterRecord, ColumnRecord, CopyStatus, DEFAULT_POOL, DriveRecord, DriveState, DriveUse,
+    EVENTS_KEPT, EventRecord, HolderRecord, ImportRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord,
+    PoolRecord, RebuildRecord, SERVER_IS_DOWN, ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError,
+    VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

@@ -1,7 +1,6 @@
 //! What the cluster agrees on, one type for each SQL table of `cluster.db`. All values were chosen by a proposer or
 //! counted by the state machine, so every server holds the same.
 
-use crate::command::BY_ID;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -13,6 +12,9 @@ use tepal_placement::{Geometry, Scatter, Table};
 
 /// The pool that every cluster begins with.
 pub const DEFAULT_POOL: &str = "default";
+/// Begins what stands for the name of a volume that is there, as `id:7`, or for that of one of its snapshots, as `id:3` with its epoch. It
+/// means the same whatever that is called by now. No name has a colon.
+pub const BY_ID: &str = "id:";
 /// Why drives are missing whose server was declared down.
 pub const SERVER_IS_DOWN: &str = "its server is down";
 

@@ -1,10 +1,9 @@
 //! The whole of the cluster's state at one moment, in memory. A `State` never changes: each applied command makes the
 //! next one, which shares every record that stayed the same.
 
-use crate::command::BY_ID;
 use crate::record::{
-    Cleared, ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord, MigrationRecord,
-    PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
+    BY_ID, Cleared, ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord,
+    MigrationRecord, PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
 };
 use crate::state_machine::copy::StateCopyError;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! Commands that say the id of what they are about: whoever asks for several things of one volume means that one, whatever it's called
 //! by then, and never another one that has got its name.
 
-use crate::command::{BY_ID, Command, IDS, Proposal};
+use crate::command::{Command, IDS, Proposal};
+use crate::record::BY_ID;
 use crate::state::State;
 use std::borrow::Cow;
 
