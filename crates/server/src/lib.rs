@@ -35,6 +35,7 @@ mod peers;
 pub mod private_file;
 pub mod rebuild;
 mod serve;
+mod tasks;
 pub mod unserved;
 mod volumes;
 pub mod world;

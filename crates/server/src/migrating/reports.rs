@@ -2,6 +2,7 @@
 //! and again until the window has moved on.
 
 use crate::api::Relay;
+use crate::tasks;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,7 +74,7 @@ impl Reporter {
     /// To be called on the control runtime.
     pub fn start(metadata: Metadata, relay: Relay) -> Self {
         let (sender, mut queue) = mpsc::unbounded_channel::<(TakenOver, oneshot::Sender<bool>)>();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let mut waiting = Vec::new();
             while queue.recv_many(&mut waiting, AT_ONCE).await > 0 {
                 let (reports, callers): (Vec<TakenOver>, Vec<_>) = waiting.drain(..).unzip();
