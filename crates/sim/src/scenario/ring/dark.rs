@@ -2,13 +2,14 @@
 //! there to the end. The returned servers serve everything, however long the others stay away. Of the others, some return with an empty
 //! drive, and some late.
 
-use super::node::Machine;
+use super::node::{Machine, Node};
 use super::{Ring, SERVERS};
 use crate::device::SimDisk;
 use crate::executor::Sleep;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
+use tepal_drive::{Mark, MarkKind};
 use tepal_model::DriveId;
 
 /// Sets of servers that are tried for one that can serve everything.
@@ -18,6 +19,7 @@ impl Ring {
     pub(super) async fn all_go_dark(&mut self) {
         self.nothing_goes_wrong();
         self.all_have_all().await;
+        self.all_say_so().await;
         let to_the_end = self.go_down().await;
         Sleep::until(&self.core, self.core.now() + Duration::from_micros(self.random.below(100_000))).await;
         let back = self.some_who_can_serve(&to_the_end);
@@ -45,6 +47,18 @@ impl Ring {
             if self.random.one_in(2) {
                 self.returns_with_an_empty_drive(at).await;
             }
+        }
+    }
+
+    /// Waits until it's on stable media that no drive misses anything. A drive that goes down just before would say that it misses what it
+    /// has, and be of no use alone.
+    async fn all_say_so(&self) {
+        let nodes = self.all_nodes();
+        let drives = || nodes.iter().filter_map(Node::drive);
+        let is_stale = |mark: &Mark| matches!(mark.kind, MarkKind::Stale(_));
+        self.comes("no drive calls another stale", || !drives().any(|drive| drive.marks().iter().any(is_stale))).await;
+        for drive in drives() {
+            let _ = drive.flush().await; // a drive that is lost meanwhile says nothing any more
         }
     }
 
