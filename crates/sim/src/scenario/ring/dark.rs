@@ -6,10 +6,11 @@ use super::node::{Machine, Node};
 use super::{Ring, SERVERS};
 use crate::device::SimDisk;
 use crate::executor::Sleep;
+use crate::world::SimWorld;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use tepal_drive::{Mark, MarkKind};
+use tepal_drive::{Drive, Mark, MarkKind};
 use tepal_model::DriveId;
 
 /// Sets of servers that are tried for one that can serve everything.
@@ -55,8 +56,9 @@ impl Ring {
     async fn all_say_so(&self) {
         let nodes = self.all_nodes();
         let drives = || nodes.iter().filter_map(Node::drive);
-        let is_stale = |mark: &Mark| matches!(mark.kind, MarkKind::Stale(_));
-        self.comes("no drive calls another stale", || !drives().any(|drive| drive.marks().iter().any(is_stale))).await;
+        let misses = |drive: &Drive<SimWorld>, mark: &Mark| mark.kind == MarkKind::Stale(drive.id());
+        let misses_any = |drive: Drive<SimWorld>| drive.marks().iter().any(|mark| misses(&drive, mark));
+        self.comes("no drive says that it misses anything", || !drives().any(misses_any)).await;
         for drive in drives() {
             let _ = drive.flush().await; // a drive that is lost meanwhile says nothing any more
         }
