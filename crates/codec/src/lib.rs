@@ -1,5 +1,6 @@
-//! Checksums, and later erasure codes. All arithmetic that wants SIMD lives here.
+//! Checksums and erasure codes. All arithmetic that wants SIMD lives here.
 
 #![warn(missing_docs)]
 
 pub mod checksum;
+pub mod erasure;

@@ -1,4 +1,7 @@
 //! The one way in and out of this crate.
+//!
+//! What waits comes in a box: a future that the caller could see into would be compiled again, with the consensus core, in each crate
+//! that waits for it.
 
 #[cfg(test)]
 mod crash_tests;
@@ -32,6 +35,7 @@ use crate::refusal::Refusal;
 use crate::state::State;
 use crate::state_machine::StateMachine;
 use crate::timing::Surroundings;
+use futures_util::future::BoxFuture;
 use openraft::errors::Fatal;
 use openraft::impls::BasicNode;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
@@ -98,68 +102,80 @@ pub struct StateLimit {
 impl Metadata {
     /// Makes a new cluster of one voter, this server, in `dir`, which must exist and hold none. `now_ms` is the wall
     /// clock.
-    pub async fn create(
-        dir: &Path,
+    pub fn create<'a>(
+        dir: &'a Path,
         cluster: ClusterId,
-        name: &str,
+        name: &'a str,
         server: ServerId,
-        address: &str,
+        address: &'a str,
         now_ms: u64,
-    ) -> Result<Self, OpenError> {
-        Self::found(dir, cluster, name, server, address, now_ms).await?;
-        Self::open(dir).await
+    ) -> BoxFuture<'a, Result<Self, OpenError>> {
+        Box::pin(async move {
+            Self::found(dir, cluster, name, server, address, now_ms).await?;
+            Self::open(dir).await
+        })
     }
 
     /// Makes the folder of a new cluster's first server, as [`Metadata::create`] does, to be opened.
-    pub async fn found(
-        dir: &Path,
+    pub fn found<'a>(
+        dir: &'a Path,
         cluster: ClusterId,
-        name: &str,
+        name: &'a str,
         server: ServerId,
-        address: &str,
+        address: &'a str,
         now_ms: u64,
-    ) -> Result<(), OpenError> {
-        let identity = Identity {
-            cluster,
-            name: name.to_owned(),
-            server,
-            incarnation: 0,
-            folder: 0,
-            history: 0,
-            address: address.to_owned(),
-            created_unix_ms: now_ms,
-            joined: None,
-        };
-        // What the state machine would refuse is refused before there is anything on disk.
-        crate::state_machine::apply::apply(&State::before_everything(), &setup(&identity))?;
-        let folder = dir.to_owned();
-        blocking(dir, move || folder::create(&folder, &identity)).await
+    ) -> BoxFuture<'a, Result<(), OpenError>> {
+        Box::pin(async move {
+            let identity = Identity {
+                cluster,
+                name: name.to_owned(),
+                server,
+                incarnation: 0,
+                folder: 0,
+                history: 0,
+                address: address.to_owned(),
+                created_unix_ms: now_ms,
+                joined: None,
+            };
+            // What the state machine would refuse is refused before there is anything on disk.
+            crate::state_machine::apply::apply(&State::before_everything(), &setup(&identity))?;
+            let folder = dir.to_owned();
+            blocking(dir, move || folder::create(&folder, &identity)).await
+        })
     }
 
     /// Has a server with the empty folder `dir` join a cluster. It's a server of the cluster when this returns, and catches
     /// up meanwhile: [`Metadata::wait_for_its_place`] waits for that.
-    pub async fn join(dir: &Path, request: &JoinRequest, surroundings: Surroundings) -> Result<Self, JoinError> {
-        join::join(dir, request, &*surroundings.transport).await?;
-        Ok(Self::open_among(dir, surroundings).await?)
+    pub fn join<'a>(
+        dir: &'a Path,
+        request: &'a JoinRequest,
+        surroundings: Surroundings,
+    ) -> BoxFuture<'a, Result<Self, JoinError>> {
+        Box::pin(async move {
+            join::join(dir, request, &*surroundings.transport).await?;
+            Ok(Self::open_among(dir, surroundings).await?)
+        })
     }
 
     /// Opens the folder of a server that has no others, as [`Metadata::open_among`] does.
-    pub async fn open(dir: &Path) -> Result<Self, OpenError> {
-        Self::open_among(dir, Surroundings::alone()).await
+    pub fn open(dir: &Path) -> BoxFuture<'_, Result<Self, OpenError>> {
+        Box::pin(async move { Self::open_among(dir, Surroundings::alone()).await })
     }
 
     /// Opens what [`Metadata::found`] or [`Metadata::join`] made. Of a server that is alone, whatever was acknowledged
     /// before is in [`Metadata::state`] when this returns. Among others it takes part once [`Metadata::answer`] serves
     /// them and they have vouched for it.
-    pub async fn open_among(dir: &Path, surroundings: Surroundings) -> Result<Self, OpenError> {
-        let folder = dir.to_owned();
-        let opened = blocking(dir, move || folder::open(&folder)).await?;
-        let (log, machine) = (opened.log.clone(), opened.machine.clone());
-        let started = Self::start(dir, opened, surroundings).await;
-        if started.is_err() {
-            close(&log, &machine).await;
-        }
-        started
+    pub fn open_among(dir: &Path, surroundings: Surroundings) -> BoxFuture<'_, Result<Self, OpenError>> {
+        Box::pin(async move {
+            let folder = dir.to_owned();
+            let opened = blocking(dir, move || folder::open(&folder)).await?;
+            let (log, machine) = (opened.log.clone(), opened.machine.clone());
+            let started = Self::start(dir, opened, surroundings).await;
+            if started.is_err() {
+                close(&log, &machine).await;
+            }
+            started
+        })
     }
 
     async fn start(dir: &Path, opened: Opened, surroundings: Surroundings) -> Result<Self, OpenError> {
@@ -264,23 +280,25 @@ impl Metadata {
 
     /// This server's answer to what another one asked by its [`Transport`](crate::Transport). `from` is where it came
     /// from, for the log.
-    pub async fn answer(&self, from: &str, request: &[u8]) -> Vec<u8> {
-        crate::peers::answer::answer(&self.member, from, request).await
+    pub fn answer<'a>(&'a self, from: &'a str, request: &'a [u8]) -> BoxFuture<'a, Vec<u8>> {
+        Box::pin(async move { crate::peers::answer::answer(&self.member, from, request).await })
     }
 
     /// Has the cluster carry out `command`, once. When this returns, the outcome is on stable media on a majority, and
     /// shows in [`Metadata::state`] of this server. Dropping the future doesn't stop the command. If there is no room for
     /// it, or no majority, that is said after a few seconds. What was said not to be done is never done later.
-    pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
-        self.check_length(&command)?;
-        self.member.propose_in_touch(command).await
+    pub fn propose(&self, command: Command) -> BoxFuture<'_, Result<Reply, ProposeError>> {
+        Box::pin(async move {
+            self.check_length(&command)?;
+            self.member.propose_in_touch(command).await
+        })
     }
 
     /// Returns once this server reaches a majority of those that vote. If that takes longer than a few seconds, commands would be
     /// refused for
     /// it, and this says why.
-    pub async fn get_in_touch(&self) -> Result<(), ProposeError> {
-        self.member.get_in_touch().await
+    pub fn get_in_touch(&self) -> BoxFuture<'_, Result<(), ProposeError>> {
+        Box::pin(async move { self.member.get_in_touch().await })
     }
 
     /// What makes the copy of the state that drives keep ([`State::to_copy`]) longer is refused from now on.
@@ -373,95 +391,105 @@ impl Metadata {
     }
 
     /// Returns once this process has taken its place: its folder is vouched for, and its server up.
-    pub async fn wait_for_its_place(&self) -> Result<(), ProposeError> {
-        let ready = async {
-            let mut state = self.watch();
-            let _ = self.member.vouched.subscribe().wait_for(|vouched| *vouched).await;
-            let member = &self.member;
-            let told = || member.opened_alone || member.record().is_some_and(|record| record.boot == member.boot);
-            while !told() && state.changed().await.is_ok() {}
-        };
-        tokio::select! {
-            () = ready => Ok(()),
-            why = self.failed() => Err(why),
-        }
+    pub fn wait_for_its_place(&self) -> BoxFuture<'_, Result<(), ProposeError>> {
+        Box::pin(async move {
+            let ready = async {
+                let mut state = self.watch();
+                let _ = self.member.vouched.subscribe().wait_for(|vouched| *vouched).await;
+                let member = &self.member;
+                let told = || member.opened_alone || member.record().is_some_and(|record| record.boot == member.boot);
+                while !told() && state.changed().await.is_ok() {}
+            };
+            tokio::select! {
+                () = ready => Ok(()),
+                why = self.failed() => Err(why),
+            }
+        })
     }
 
     /// Has the cluster agree that this server, which it had declared down, is up again. To be called once the server
     /// has let go of everything it did in earlier views.
-    pub async fn return_to_service(&self) -> Result<(), ProposeError> {
-        let Some(record) = self.member.record() else { return Ok(()) };
-        if record.state == ServerState::Up {
-            return Ok(());
-        }
-        let (id, reason) = (record.id, "it is back".to_owned());
-        let expected_view = Some(record.state_view);
-        self.propose(Command::SetServerState { id, to: ServerState::Up, reason, expected_view }).await.map(drop)
+    pub fn return_to_service(&self) -> BoxFuture<'_, Result<(), ProposeError>> {
+        Box::pin(async move {
+            let Some(record) = self.member.record() else { return Ok(()) };
+            if record.state == ServerState::Up {
+                return Ok(());
+            }
+            let (id, reason) = (record.id, "it is back".to_owned());
+            let expected_view = Some(record.state_view);
+            self.propose(Command::SetServerState { id, to: ServerState::Up, reason, expected_view }).await.map(drop)
+        })
     }
 
     /// Returns once no other server acts in a view before `view` any more: each has adopted it, or holds no lease of an
     /// earlier one.
-    pub async fn adopted_everywhere(&self, view: u64) -> Result<(), ProposeError> {
-        let member = &self.member;
-        let asking = async {
-            loop {
-                let answer = match member.leader() {
-                    _ if member.is_alone() => return,
-                    Some(leader) if leader == member.node => {
-                        watchman::adopted(member, member.node, view, member.now()).await.ok()
+    pub fn adopted_everywhere(&self, view: u64) -> BoxFuture<'_, Result<(), ProposeError>> {
+        Box::pin(async move {
+            let member = &self.member;
+            let asking = async {
+                loop {
+                    let answer = match member.leader() {
+                        _ if member.is_alone() => return,
+                        Some(leader) if leader == member.node => {
+                            watchman::adopted(member, member.node, view, member.now()).await.ok()
+                        }
+                        Some(leader) => member.call(leader, Request::Adopted { view }, member.patience()).await.ok(),
+                        None => None,
+                    };
+                    if answer == Some(Answer::Adopted) {
+                        return;
                     }
-                    Some(leader) => member.call(leader, Request::Adopted { view }, member.patience()).await.ok(),
-                    None => None,
-                };
-                if answer == Some(Answer::Adopted) {
-                    return;
+                    tokio::time::sleep(member.surroundings.timing.heartbeat / 4).await;
                 }
-                tokio::time::sleep(member.surroundings.timing.heartbeat / 4).await;
+            };
+            tokio::select! {
+                () = asking => Ok(()),
+                why = self.failed() => Err(why),
             }
-        };
-        tokio::select! {
-            () = asking => Ok(()),
-            why = self.failed() => Err(why),
-        }
+        })
     }
 
     /// Runs one read-only SQL statement over this server's `cluster.db`.
-    pub async fn query(&self, sql: &str, limits: QueryLimits) -> Result<Rows, QueryError> {
-        self.member.querier.query(sql, limits).await
+    pub fn query<'a>(&'a self, sql: &'a str, limits: QueryLimits) -> BoxFuture<'a, Result<Rows, QueryError>> {
+        Box::pin(async move { self.member.querier.query(sql, limits).await })
     }
 
     /// Returns when this server can't take part any more, with the reason: its storage failed, or the cluster goes on
     /// without it. It should be stopped then.
-    pub async fn failed(&self) -> ProposeError {
-        let mut metrics = self.member.raft.metrics();
-        let mut expelled = self.member.peers.expelled.subscribe();
-        loop {
-            if let Some(why) = &*expelled.borrow_and_update() {
-                return ProposeError::Expelled(why.to_string());
+    pub fn failed(&self) -> BoxFuture<'_, ProposeError> {
+        Box::pin(async move {
+            let mut metrics = self.member.raft.metrics();
+            let mut expelled = self.member.peers.expelled.subscribe();
+            loop {
+                if let Some(why) = &*expelled.borrow_and_update() {
+                    return ProposeError::Expelled(why.to_string());
+                }
+                let running = metrics.borrow_watched().running_state.clone();
+                match running {
+                    Err(Fatal::Stopped) => return ProposeError::Stopped,
+                    Err(error) => return ProposeError::Storage(error.into()),
+                    Ok(()) => {}
+                }
+                tokio::select! {
+                    changed = metrics.changed() => if changed.is_err() { return ProposeError::Stopped },
+                    _ = expelled.changed() => {}
+                }
             }
-            let running = metrics.borrow_watched().running_state.clone();
-            match running {
-                Err(Fatal::Stopped) => return ProposeError::Stopped,
-                Err(error) => return ProposeError::Storage(error.into()),
-                Ok(()) => {}
-            }
-            tokio::select! {
-                changed = metrics.changed() => if changed.is_err() { return ProposeError::Stopped },
-                _ = expelled.changed() => {}
-            }
-        }
+        })
     }
 
     /// Stops taking part, and closes the databases. Other clones answer `Stopped` from now on.
-    pub async fn shutdown(self) {
-        self.member.end_tasks();
-        self.member.log.room().close();
-        self.member.machine.room().close();
-        if let Err(error) = self.member.raft.shutdown().await {
-            tracing::error!(%error, "the consensus core didn't stop cleanly");
-        }
-        self.member.querier.close().await;
-        close(&self.member.log, &self.member.machine).await;
+    pub fn shutdown(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.member.end_tasks();
+            self.member.log.room().close();
+            self.member.machine.room().close();
+            if let Err(error) = self.member.raft.shutdown().await {
+                tracing::error!(%error, "the consensus core didn't stop cleanly");
+            }
+            self.member.querier.close().await;
+            close(&self.member.log, &self.member.machine).await;
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::record::{
     ServerState, VolumeRecord,
 };
 use crate::state::State;
+use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
@@ -205,23 +206,29 @@ fn call_off_joins(state: &mut State) {
 impl Metadata {
     /// Makes the folder of a server with which a cluster begins again from that state, to be opened. The others have to join with
     /// empty folders, each under its id.
-    pub async fn rebuild(dir: &Path, last: &State, rebuild: &Rebuild) -> Result<(), RebuildError> {
-        let draw = || RandomState::new().build_hasher().finish() >> 1 | 1;
-        let (history, folder) = (draw(), draw());
-        let state = rebuilt(last, rebuild, (history, folder))?;
-        let record = &state.servers[&rebuild.server];
-        let identity = Identity {
-            cluster: state.cluster.id,
-            name: state.cluster.name.clone(),
-            server: rebuild.server,
-            incarnation: record.incarnation,
-            folder,
-            history,
-            address: rebuild.address.clone(),
-            created_unix_ms: state.cluster.created_unix_ms,
-            joined: None,
-        };
-        let owned = dir.to_owned();
-        Ok(blocking(dir, move || folder::create_with(&owned, &identity, &state)).await?)
+    pub fn rebuild<'a>(
+        dir: &'a Path,
+        last: &'a State,
+        rebuild: &'a Rebuild,
+    ) -> BoxFuture<'a, Result<(), RebuildError>> {
+        Box::pin(async move {
+            let draw = || RandomState::new().build_hasher().finish() >> 1 | 1;
+            let (history, folder) = (draw(), draw());
+            let state = rebuilt(last, rebuild, (history, folder))?;
+            let record = &state.servers[&rebuild.server];
+            let identity = Identity {
+                cluster: state.cluster.id,
+                name: state.cluster.name.clone(),
+                server: rebuild.server,
+                incarnation: record.incarnation,
+                folder,
+                history,
+                address: rebuild.address.clone(),
+                created_unix_ms: state.cluster.created_unix_ms,
+                joined: None,
+            };
+            let owned = dir.to_owned();
+            Ok(blocking(dir, move || folder::create_with(&owned, &identity, &state)).await?)
+        })
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::agreed::{Followed, left};
 use crate::relay::{Reporter, TakenOver};
+use crate::tasks;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,7 +176,7 @@ impl MetadataAuthority {
             !std::mem::replace(&mut counting.is_under_way, true)
         };
         if is_first {
-            tokio::spawn(self.count_all());
+            tasks::spawn(self.count_all());
         }
         agreed.await.ok().flatten()
     }

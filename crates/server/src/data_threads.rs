@@ -5,6 +5,7 @@
 //! 2. A data thread without work uses no CPU: it sleeps in the kernel.
 //! 3. Once [`DataThreads::stop`] has returned, nothing of the threads runs any more, and no operation of theirs is with a drive.
 
+use futures_util::FutureExt;
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
@@ -120,8 +121,8 @@ impl DataThreads {
         F: Future<Output = ()> + 'static,
     {
         let job: Job = Box::new(move || {
-            // Called inside the task, so that a panic is the task's own.
-            spawn_local(async move { work().await });
+            // Called inside the task, so that a panic is the task's own. In a box, so that a task is compiled once.
+            spawn_local(async move { work().await }.boxed_local());
         });
         // The thread ends only with this object, or by a panic of its own; then nobody is left to do the work.
         let _ = self.threads[thread].jobs.send(job);

@@ -8,6 +8,7 @@
 //! 2. Only the latest state is written, and only if it says something else than the one before. All drives are written to at once.
 
 use crate::data_threads::DataThreads;
+use crate::tasks;
 use crate::world::ServerWorld;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Keeper {
     ) -> Self {
         let (latest, drives, openings) = Default::default();
         let keeper = Keeper(Arc::new(Shared { metadata, engine, threads, latest, drives, openings, patience }));
-        tokio::spawn(keeper.clone().follow());
+        tasks::spawn(keeper.clone().follow());
         keeper
     }
 
@@ -131,7 +132,7 @@ impl Keeper {
             drives.insert(id, Kept { opening, place, is_late, ..Kept::default() });
         });
         let keeper = self.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             keeper.keep_on(id, opening, thread).await;
             keeper.0.drives.send_if_modified(|drives| {
                 let is_over = drives.get(&id).is_some_and(|kept| kept.opening == opening);

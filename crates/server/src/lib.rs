@@ -40,6 +40,7 @@ pub mod private_file;
 pub mod rebuild;
 mod relay;
 mod serve;
+mod tasks;
 pub mod unserved;
 mod volumes;
 pub mod world;

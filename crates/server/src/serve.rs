@@ -22,6 +22,7 @@ use crate::nbd::Front;
 use crate::nbd::exports::ServerExports;
 use crate::observed::{DamageOf, Observations};
 use crate::relay::Reporter;
+use crate::tasks;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use std::io;
@@ -178,10 +179,10 @@ impl Running {
         let answers = EngineAnswers { engine: engine.clone(), metadata: metadata.clone() };
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
-        tokio::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));
-        tokio::spawn(following::follow(parts.clone(), links.clone(), followed));
+        tasks::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));
+        tasks::spawn(following::follow(parts.clone(), links.clone(), followed));
         let (migrations, observations) = (Migrations::default(), Observations::default());
-        tokio::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
+        tasks::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         warn_if_open(&config);
         let damage = Arc::new(open_damage(&config, &metadata, &observations));
         let events = DamageEvents::new(engine.clone(), metadata.clone(), authority, observations.clone());
@@ -211,11 +212,11 @@ impl Running {
             },
             token,
         );
-        tokio::spawn(moving::keep_even(parts, api.survey(), config.replace_after));
-        tokio::spawn(volumes.follow());
-        tokio::spawn(membership::return_whenever_down(metadata, drives.clone()));
-        tokio::spawn(damage.clone().keep());
-        tokio::spawn(events.keep());
+        tasks::spawn(moving::keep_even(parts, api.survey(), config.replace_after));
+        tasks::spawn(volumes.follow());
+        tasks::spawn(membership::return_whenever_down(metadata, drives.clone()));
+        tasks::spawn(damage.clone().keep());
+        tasks::spawn(events.keep());
         look_after(&drives, scrubs);
         let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };
         data_folder::write_addresses(&config.data, &addresses)?;
@@ -245,9 +246,9 @@ fn open_damage(config: &Config, metadata: &Metadata, observations: &Observations
 
 /// Until the server stops.
 fn look_after(drives: &Arc<Drives>, scrubs: Scrubs) {
-    tokio::spawn(drives::watch(drives.clone()));
-    tokio::spawn(drives::settle_doubts(drives.clone(), scrubs));
-    tokio::spawn(drives::watch_labels(drives.clone()));
+    tasks::spawn(drives::watch(drives.clone()));
+    tasks::spawn(drives::settle_doubts(drives.clone(), scrubs));
+    tasks::spawn(drives::watch_labels(drives.clone()));
 }
 
 fn warn_if_open(config: &Config) {

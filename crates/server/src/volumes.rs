@@ -14,6 +14,7 @@ use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
 use crate::keeping::Keeper;
 use crate::news::in_a_moment;
+use crate::tasks;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,7 +237,9 @@ impl Volumes {
         if before.iter().any(|map| !state.maps.contains_key(map)) {
             let volumes = self.clone();
             // Data threads that have stopped serve nobody either.
-            tokio::spawn(async move { volumes.free_unknown().await });
+            tasks::spawn(async move {
+                let _ = volumes.free_unknown().await;
+            });
         }
     }
 
@@ -290,7 +293,7 @@ impl Volumes {
         }
         if self.removing().insert(record.id) {
             let (volumes, state, record) = (self.clone(), state.clone(), record.clone());
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 while let Err(reason) = volumes.remove(&state, &record).await {
                     tracing::warn!(volume = record.name, %reason, "space of a removed volume can't be freed now");
                     tokio::time::sleep(TRY_AGAIN).await;
@@ -307,7 +310,7 @@ impl Volumes {
             tracing::info!(volume = volume.spec().name, "a volume was removed while this server didn't notice");
             volume.cut_off();
             let volumes = self.clone();
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 // Data threads that have stopped serve nobody either.
                 if volumes.end(id, goes).await.is_ok() {
                     let _ = volumes.free_unknown().await;

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 const FOLDER: &str = "tests/mutants";
 const QUICK: Duration = Duration::from_secs(60);
+/// Characters of what is said of a mutant that was caught.
+const LONGEST_VERDICT: usize = 160;
 /// A mutant may hang instead of failing; that is noticed, and counts as caught.
 const HANG: Duration = Duration::from_secs(15 * 60);
 /// Most mutants fall soon, so the first rounds are short; (first seed, how many) doubles from here.
@@ -99,7 +101,11 @@ fn row(name: &str, verdict: &Verdict, limit: u64, took: Duration, right: bool) -
     let (seeds, said) = match verdict {
         Verdict::Survived if right => (limit.to_string(), "passed".into()),
         Verdict::Survived => (limit.to_string(), "SURVIVED: nothing was noticed".into()),
-        Verdict::Caught { seeds, said } if right => (seeds.to_string(), format!("caught: {said}")),
+        Verdict::Caught { seeds, said } if right => {
+            // What differs may be long: the simulator tells all of it when it's asked for the seed.
+            let beginning: String = said.chars().take(LONGEST_VERDICT).collect();
+            (seeds.to_string(), format!("caught: {beginning}"))
+        }
         Verdict::Caught { seeds, said } => (seeds.to_string(), format!("FAILED without any mutation: {said}")),
         Verdict::NotMade(why) => ("-".into(), format!("NOT MADE: {why}")),
     };

@@ -5,7 +5,7 @@ use super::migrating::Migrating;
 use super::reclaiming::Reclaiming;
 use super::{OpenVolumeError, Recovery};
 use crate::column::Group;
-use crate::column::members::{Member, Members, Missed, Presence};
+use crate::column::members::{Member, Members, Missed, Presence, Role};
 use crate::engine::{self, Engine, Standing};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
@@ -128,9 +128,7 @@ impl<W: World> Map<W> {
                 opening: 0,
                 left_out: 0,
                 noted: false,
-                knew: false,
-                stands_in: false,
-                joins,
+                role: if joins { Role::Joins } else { Role::Holds },
             }
         };
         let members = Members::of(placed.all().map(member));

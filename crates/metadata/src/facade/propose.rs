@@ -84,16 +84,16 @@ impl Member {
     /// Asks whoever leads, and again whoever leads then, until there is an answer. The number that the proposal has
     /// makes that it's carried out once.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
-        self.propose_while(command, || true).await
+        Box::pin(self.propose_patiently(command, false)).await
     }
 
     /// The same, of a server that is in touch with the others, and so no command of which waits in a network for long. Before it is, or
     /// while it isn't any more, nothing is sent: that would still arrive when nobody wants it.
     pub async fn propose_in_touch(&self, command: Command) -> Result<Reply, ProposeError> {
-        self.propose_while(command, || self.is_in_touch()).await
+        Box::pin(self.propose_patiently(command, true)).await
     }
 
-    async fn propose_while(&self, command: Command, may_ask: impl Fn() -> bool) -> Result<Reply, ProposeError> {
+    async fn propose_patiently(&self, command: Command, only_in_touch: bool) -> Result<Reply, ProposeError> {
         let bytes = serde_json::to_vec(&command).map_or(usize::MAX, |text| text.len());
         if bytes > MAX_COMMAND {
             return Err(Refusal::TooLong { bytes, limit: MAX_COMMAND }.into());
@@ -109,7 +109,7 @@ impl Member {
         while asked.elapsed() < if begun { WITHIN } else { LED_WITHIN } {
             self.check_running().await?;
             let led_by = self.leader();
-            let leader = led_by.filter(|_| may_ask());
+            let leader = led_by.filter(|_| !only_in_touch || self.is_in_touch());
             let up_since = self.record().map(|record| record.state_view);
             proposal.from = Some(Proposer { up_since, ..ticket.from });
             let proposed = match leader {

@@ -6,6 +6,7 @@ pub mod reader;
 
 use crate::data_threads::DataThreads;
 use crate::descriptors::Shares;
+use crate::tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_gateway::disk::Exports;
@@ -55,7 +56,7 @@ impl Front {
         let ((finish, finishing), (end, ending)) = (stop_signal(), stop_signal());
         let service = Service { exports, finish: finishing, end: ending };
         for listener in listeners {
-            tokio::spawn(accept(listener, admission.clone(), service.clone(), threads.clone()));
+            tasks::spawn(accept(listener, admission.clone(), service.clone(), threads.clone()));
         }
         Ok(Front { admission, finish, end, endpoints })
     }

@@ -2,6 +2,7 @@
 
 use super::Subject;
 use crate::connection::{FIRST_PAUSE, Incoming, LONGEST, LONGEST_PAUSE, NotReached, Outgoing, Refusals, call};
+use crate::tasks;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -93,7 +94,7 @@ impl PeerLinks {
         table.links.retain(|_, link| !link.is_closed());
         let (link, calls) = mpsc::channel(QUEUE);
         let link_to = Link { address: address.to_owned(), caller: table.caller, refusals: self.refusals.clone() };
-        tokio::spawn(link_to.keep(calls));
+        tasks::spawn(link_to.keep(calls));
         table.links.insert(address.to_owned(), link.clone());
         link
     }

@@ -4,6 +4,7 @@ use super::Subject;
 use crate::connection::{Ended, Incoming, LONGEST, Outgoing, Refusals, Socket};
 use crate::data_links::{Lane, Reception};
 use crate::descriptors::Shares;
+use crate::tasks;
 use futures_util::future::BoxFuture;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,7 +85,7 @@ impl Port {
         let (refusals, reception) = (Refusals::default(), OnceLock::new());
         let surplus = Arc::new(Surplus::new("connections of servers and gateways"));
         let house = Arc::new(House { host, answering, at_once, refusals, reception, surplus });
-        OpenPort { accepting: tokio::spawn(accept(self.0, house.clone())), house }
+        OpenPort { accepting: tasks::spawn(accept(self.0, house.clone())), house }
     }
 }
 

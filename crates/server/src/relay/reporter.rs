@@ -19,7 +19,7 @@ impl Reporter {
     /// To be called on the control runtime.
     pub fn start(metadata: Metadata, relay: Relay) -> Self {
         let (sender, mut queue) = mpsc::unbounded_channel::<(TakenOver, oneshot::Sender<bool>)>();
-        tokio::spawn(async move {
+        crate::tasks::spawn(async move {
             let mut waiting = Vec::new();
             while queue.recv_many(&mut waiting, AT_ONCE).await > 0 {
                 let (reports, callers): (Vec<TakenOver>, Vec<_>) = waiting.drain(..).unzip();

@@ -3,6 +3,7 @@
 //! The machine's speed drifts from hour to hour, so nothing is compared with a figure of another run: every job runs on one
 //! system after the other, repetition by repetition, and noise hits all alike.
 
+mod against;
 mod change;
 mod cluster;
 mod footprint;
@@ -35,6 +36,8 @@ pub enum Bench {
     Cluster(cluster::Options),
     /// What it costs to change something while it's used: snapshots, clones, another server, another layout
     Change(change::Options),
+    /// Another commit's program beside this one, in the same run
+    Against(against::Options),
 }
 
 /// How jobs are run, of each bench.
@@ -73,7 +76,7 @@ struct Measured {
 
 pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
     let tools = match bench {
-        Bench::Change(_) => &TOOLS[..1],
+        Bench::Change(_) | Bench::Against(_) => &TOOLS[..1],
         Bench::Local(_) | Bench::Cluster(_) => &TOOLS,
     };
     for &(tool, package) in tools {
@@ -83,6 +86,7 @@ pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
         Bench::Local(options) => local::run(workspace, options),
         Bench::Cluster(options) => cluster::run(workspace, options),
         Bench::Change(options) => change::run(workspace, options),
+        Bench::Against(options) => against::run(workspace, options),
     }
 }
 
@@ -99,16 +103,19 @@ impl JobOptions {
         self.tests.iter().map(find).collect()
     }
 
-    fn measure(&self, mut systems: Vec<Measured>) -> Result<Vec<Run>, Failure> {
+    fn measure(&self, systems: Vec<Measured>) -> Result<Vec<Run>, Failure> {
+        self.measure_these(&self.jobs()?, systems)
+    }
+
+    fn measure_these(&self, jobs: &[&Job], mut systems: Vec<Measured>) -> Result<Vec<Run>, Failure> {
         let suite = Suite { seconds: self.runtime, size: self.size.clone(), program: self.suite.clone() };
-        let jobs = self.jobs()?;
         for system in &systems {
             suite.fill(&system.disk)?;
         }
         println!("{}", report::TSV_HEAD);
         let mut runs = Vec::new();
         for repetition in 1..=self.reps {
-            for job in &jobs {
+            for job in jobs {
                 for Measured { name, disk, processes } in &systems {
                     let run = suite.run(name, disk, job, repetition, processes)?;
                     println!("{}", run.tsv());

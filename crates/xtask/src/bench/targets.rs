@@ -64,6 +64,8 @@ pub enum Quantity {
     Iops,
     Mebibytes,
     MedianLatency,
+    /// The 99th percentile.
+    HighLatency,
     Cpu,
 }
 
@@ -73,6 +75,7 @@ impl Quantity {
             Quantity::Iops => Some(run.iops),
             Quantity::Mebibytes => Some(run.mebibytes),
             Quantity::MedianLatency => Some(run.p50_us),
+            Quantity::HighLatency => Some(run.p99_us),
             Quantity::Cpu => run.cpu_us,
         }
     }
@@ -82,6 +85,7 @@ impl Quantity {
             Quantity::Iops => "IOPS",
             Quantity::Mebibytes => "MiB/s",
             Quantity::MedianLatency => "median latency",
+            Quantity::HighLatency => "99th percentile of latency",
             Quantity::Cpu => "processor time",
         }
     }

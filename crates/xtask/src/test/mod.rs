@@ -20,6 +20,8 @@ use summary::Counts;
 
 /// No program of tests may take longer: a hang is a failure, not a wait.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Tests with real processes that run at once, for each core: most of their time they wait for clocks and for each other's disks.
+const AT_ONCE: usize = 2;
 
 #[derive(Args)]
 pub struct Options {
@@ -78,6 +80,12 @@ fn run_all<'a>(
         let mut tests = Command::new(&program.file);
         tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder).arg("--show-output");
         tests.args(&options.filter);
+        if program.kind == Kind::IntegrationTests {
+            tests.arg(format!(
+                "--test-threads={}",
+                AT_ONCE * std::thread::available_parallelism().map_or(1, usize::from)
+            ));
+        }
         tests.envs(surroundings.iter().map(|(name, value)| (name, value)));
         counts += run_one(&program.name, &mut tests)?;
     }

@@ -54,7 +54,7 @@ impl<W: World> Group<W> {
     /// Some missed regions that a drive's log doesn't say, from a member's region on.
     fn unsaid(&self, state: &State<W>, at: usize, (from, first): (usize, u64)) -> Vec<(usize, u64)> {
         // A joining member's misses aren't noted.
-        let members = state.members.list.iter().enumerate().skip(from).filter(|(_, member)| !member.joins);
+        let members = state.members.list.iter().enumerate().skip(from).filter(|(_, member)| !member.joins());
         let unsaid = members.flat_map(|(of, member)| {
             let first = if of == from { first } else { 0 };
             member.missed.unsaid(at, first).map(move |region| (of, region))

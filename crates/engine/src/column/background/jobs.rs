@@ -181,7 +181,7 @@ impl<W: World> Group<W> {
 
     /// Notes an obstacle that keeps a drive from being brought up to date.
     fn met(&self, error: IoError, job: Option<Job>) {
-        let joins = self.lock().members.list.iter().position(|member| member.joins);
+        let joins = self.lock().members.list.iter().position(|member| member.joins());
         match (job, joins) {
             (Some(Job::CatchUp { at, .. }), Some(joins)) if error == IoError::OutOfSpace && at == joins => {
                 self.give_up_joining(at, NO_ROOM);
@@ -196,7 +196,7 @@ impl<W: World> Group<W> {
         let state = self.lock();
         // An absent drive catches up with nothing now.
         let here = || state.members.list.iter().filter(|member| member.drive().is_some());
-        let missed = |joins| here().filter(move |member| member.joins == joins).map(|member| member.missed.len());
+        let missed = |joins| here().filter(move |member| member.joins() == joins).map(|member| member.missed.len());
         match missed(false).sum() {
             0 => missed(true).sum::<u64>() == 0,
             left => left <= LITTLE,

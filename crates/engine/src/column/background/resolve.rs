@@ -143,7 +143,7 @@ impl<W: World> Group<W> {
             let list = &state.members.list;
             let is_here = |at: &usize| list[*at].drive().is_some();
             let is_away =
-                |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving) && !list[*at].joins;
+                |at: &usize| matches!(list[*at].presence, Presence::Missing | Presence::Leaving) && !list[*at].joins();
             let members = || 0..self.shared.copies;
             let unsaid = |at: &usize| !members().filter(is_here).all(|by| list[*at].missed.is_said(region, by));
             let absent: Vec<usize> = members().filter(|at| is_away(at) && unsaid(at)).collect();

@@ -169,21 +169,20 @@ impl<W: World> super::Members<W> {
         let is_known = self.is_known();
         self.list.iter().filter(move |member| {
             let is_away = matches!(member.presence, Presence::Missing | Presence::Leaving);
-            is_known && is_away && !member.joins && member.status == CopyStatus::Complete
+            is_known && is_away && !member.joins() && member.status == CopyStatus::Complete
         })
     }
 
     /// The stand-ins that are not agreed to be complete yet.
     pub fn stand_ins(&self) -> impl Iterator<Item = &Member<W>> {
-        let stands_in = |member: &&Member<W>| member.stands_in && member.status != CopyStatus::Complete;
+        let stands_in = |member: &&Member<W>| member.stands_in() && member.status != CopyStatus::Complete;
         self.list.iter().filter(stands_in).filter(|member| member.drive().is_some())
     }
 
     fn count(&mut self, change: &CopyChange, view: u64) {
         for member in &mut self.list {
             if change.complete.contains(&member.id) {
-                member.status = CopyStatus::Complete;
-                member.stands_in = false;
+                member.is_complete();
             }
             // A passed-over copy whose drive has come meanwhile takes part, and doesn't count until it's agreed that
             // the drive is up.

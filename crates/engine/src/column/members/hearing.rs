@@ -29,7 +29,7 @@ impl<W: World> Group<W> {
             let Some(at) = state.members.position(id) else { return };
             let member = &mut state.members.list[at];
             // Nobody waits for a joining drive.
-            standing = if member.joins { Standing::Behind(0) } else { standing };
+            standing = if member.joins() { Standing::Behind(0) } else { standing };
             member.set_left(standing.left());
             member.opening += 1;
             member.presence = if standing == Standing::Current { Presence::Unheard } else { Presence::Missing };
@@ -46,7 +46,7 @@ impl<W: World> Group<W> {
 
     async fn hear_remote(self, link: Link, coming: u64, standing: Standing) {
         let (id, since) = (link.drive, self.shared.world.now());
-        let joins = self.lock().members.list.iter().position(|member| member.joins && member.id == id);
+        let joins = self.lock().members.list.iter().position(|member| member.joins() && member.id == id);
         while self.awaits(id, coming) {
             match Remote::hear(link.clone()).await {
                 Ok(remote) => {

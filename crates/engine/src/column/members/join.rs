@@ -116,7 +116,7 @@ impl<W: World> Group<W> {
 impl<W: World> State<W> {
     /// Whether a joining drive has everything.
     fn has_joined(&self) -> bool {
-        let Some(joins) = self.members.list.iter().find(|member| member.joins) else { return false };
+        let Some(joins) = self.members.list.iter().find(|member| member.joins()) else { return false };
         let has_all = joins.drive().is_some() && joins.noted && joins.missed.is_empty();
         let is_leaving = |member: &Member<W>| matches!(member.presence, Presence::Leaving | Presence::Unheard);
         let is_settled = self.unsure.regions.is_empty() && self.members.is_known();

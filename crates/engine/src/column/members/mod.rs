@@ -49,14 +49,28 @@ pub struct Member<W: World> {
     pub left_out: u64,
     /// Whether the drive's log says all that this drive and others miss, as far as is known here.
     pub noted: bool,
-    /// Whether the drive knew what it misses when the last drive with a complete copy left. It has been here since.
-    pub knew: bool,
+    pub role: Role,
+}
+
+/// What a member is to its column, beside what is agreed of its copy. These transitions are all there are:
+/// - `Holds` and `Knew` become each other whenever another member leaves ([`Member::note_whether_it_knows`]);
+/// - `Knew` becomes `StandsIn` when the last complete copy has failed ([`Member::last_complete_failed`]);
+/// - `StandsIn` becomes `Knew` when it's agreed that the copy is complete ([`Member::is_complete`]);
+/// - `Knew` and `StandsIn` become `Holds` when the drive comes, goes or is up ([`Member::stand_for_itself`]);
+/// - `Joins` stays: once the drive has its place, the column has another group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The drive has its place.
+    Holds,
+    /// The same. And the drive knew what it misses when the last drive with a complete copy left, and has been here
+    /// since.
+    Knew,
     /// The drive knew, and the last complete copy has failed: this drive's data is all there is, and is believed. But
     /// nothing is acknowledged on its word before it's agreed that its copy is complete: after a restart the drive
     /// would not be believed.
-    pub stands_in: bool,
+    StandsIn,
     /// The drive is to take another's place, and doesn't have it yet.
-    pub joins: bool,
+    Joins,
 }
 
 /// Regions in which a drive's copy missed writes, each with the members whose logs say so. Every drive that has taken a
@@ -183,7 +197,7 @@ impl<W: World> Member<W> {
 
     /// Whether the drive has its place, and was away.
     pub fn is_behind(&self) -> bool {
-        !self.is_current() && !self.joins
+        !self.is_current() && !self.joins()
     }
 
     fn dropped_tail(&self) -> bool {
@@ -192,18 +206,18 @@ impl<W: World> Member<W> {
 
     /// A drive that can't know what it has itself knows nothing of others either.
     fn may_know(&self) -> bool {
-        !self.missed.is_all() && !self.joins
+        !self.missed.is_all() && !self.joins()
     }
 
     /// The drive is up, or left in that view.
     pub fn set_left(&mut self, left: Option<View>) {
         // A joining drive has never been up here.
-        self.left = if self.joins { Some(0) } else { left };
+        self.left = if self.joins() { Some(0) } else { left };
     }
 
     /// The drive isn't here any more. A joining drive begins anew when it's back.
     pub fn begin_anew(&mut self) {
-        if self.joins {
+        if self.joins() {
             self.missed = Missed::unlisted();
         }
     }
@@ -211,7 +225,7 @@ impl<W: World> Member<W> {
     /// Orders drives by whose word counts about whom: a later view is greater, and a complete copy's order is the
     /// greatest.
     fn order(&self) -> View {
-        if self.stands_in { View::MAX } else { self.status.order() }
+        if self.stands_in() { View::MAX } else { self.status.order() }
     }
 
     /// Whether the drive won't return, and other copies may be served as they are in its place.
@@ -219,9 +233,45 @@ impl<W: World> Member<W> {
         matches!((&self.presence, self.status), (Presence::Failed, CopyStatus::GivenUp(_)))
     }
 
+    /// Whether the drive is to take another's place.
+    pub fn joins(&self) -> bool {
+        self.role == Role::Joins
+    }
+
+    /// Whether the drive's copy is believed in place of the last complete one, which has failed.
+    pub fn stands_in(&self) -> bool {
+        self.role == Role::StandsIn
+    }
+
+    /// Of a drive with a place, before another leaves: whether it knows what it misses.
+    pub fn note_whether_it_knows(&mut self, knows: bool) {
+        self.role = match self.role {
+            Role::Holds | Role::Knew if knows => Role::Knew,
+            Role::Holds | Role::Knew => Role::Holds,
+            Role::StandsIn | Role::Joins => self.role,
+        };
+    }
+
+    /// The last complete copy has failed: a drive that knew stands in.
+    pub fn last_complete_failed(&mut self) {
+        if self.role == Role::Knew {
+            self.role = Role::StandsIn;
+        }
+    }
+
+    /// It's agreed that the copy is complete: the drive is believed for that.
+    pub fn is_complete(&mut self) {
+        self.status = CopyStatus::Complete;
+        if self.stands_in() {
+            self.role = Role::Knew;
+        }
+    }
+
     /// The drive has come or gone, or is up: it doesn't stand in any more.
     pub fn stand_for_itself(&mut self) {
-        (self.knew, self.stands_in) = (false, false);
+        if !self.joins() {
+            self.role = Role::Holds;
+        }
     }
 }
 
@@ -323,7 +373,7 @@ impl<W: World> Members<W> {
 
     /// The copy that is served as it is, where no copy that counts is left.
     fn newest_remaining(&self) -> Option<usize> {
-        let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && !member.joins);
+        let here = self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some() && !member.joins());
         let mut here: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
         self.sort_by_belief(&mut here);
         here.first().copied()
@@ -338,7 +388,7 @@ impl<W: World> Members<W> {
     pub fn is_decided(&self, region: u64) -> bool {
         let here = || self.list.iter().enumerate().filter(|(_, member)| member.drive().is_some());
         let is_decided = |member: &Member<W>| match member.presence {
-            _ if member.joins => true,
+            _ if member.joins() => true,
             Presence::Here(_) | Presence::Failed => true,
             Presence::Unheard => false,
             Presence::Leaving | Presence::Missing => {
@@ -351,7 +401,7 @@ impl<W: World> Members<W> {
     /// How many of these copies will be believed whichever of the others is lost.
     pub fn sure(&self, copies: &[usize]) -> usize {
         let newest = self.newest();
-        let is_sure = |member: &Member<W>| member.order() == newest && !member.stands_in;
+        let is_sure = |member: &Member<W>| member.order() == newest && !member.stands_in();
         copies.iter().filter(|&&at| is_sure(&self.list[at])).count()
     }
 
@@ -368,7 +418,7 @@ impl<W: World> Members<W> {
     /// Whether the word of a drive with this order about another drive doesn't count, as the other knows more. Both
     /// have their places.
     fn is_overruled(&self, drive: DriveId, order: View, joins: bool) -> bool {
-        let about = self.list.iter().find(|member| member.id == drive && !member.joins);
+        let about = self.list.iter().find(|member| member.id == drive && !member.joins());
         !joins && about.is_some_and(|about| about.order() > order)
     }
 
@@ -376,7 +426,7 @@ impl<W: World> Members<W> {
     /// outdated.
     pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
         let (id, order) = (self.list[speaker].id, self.list[speaker].order());
-        let joins = self.list[speaker].joins;
+        let joins = self.list[speaker].joins();
         let mut heard = Heard::default();
         for member in &mut self.list {
             member.missed.unsay(speaker);
@@ -390,7 +440,7 @@ impl<W: World> Members<W> {
                 }
                 MarkKind::Stale(drive) => {
                     let is_overruled = self.is_overruled(drive, order, joins) && mark.region != column.every_region();
-                    let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins);
+                    let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins());
                     let about = about.filter(|_| !joins); // a joining drive's marks are from a time when it had another's place
                     match about.filter(|about| about.id == id || about.order() < order) {
                         Some(about) if mark.region == column.every_region() => about.missed.begin_all(),

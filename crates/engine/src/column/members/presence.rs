@@ -50,7 +50,7 @@ impl<W: World> Group<W> {
             self.lock().members.list[at].set_left(Some(left));
             let is_unsure = || {
                 let state = self.lock();
-                !state.busy.is_empty() && !state.members.list[at].joins
+                !state.busy.is_empty() && !state.members.list[at].joins()
             };
             // A drive that is up again by then can't be passed over, and is heard anew with all that was under way.
             let is_away = || !self.engine().is_some_and(|engine| engine.is_agreed_up_elsewhere(id));
@@ -64,7 +64,7 @@ impl<W: World> Group<W> {
                 }
                 let member = &state.members.list[at];
                 let is_believed = may_return && member.status == CopyStatus::Complete;
-                let is_marked = !member.joins && !is_believed;
+                let is_marked = !member.joins() && !is_believed;
                 let unsure: Vec<u64> = state.busy.keys().copied().filter(|_| is_marked).collect();
                 self.mark_stale(&mut state, at, unsure)
             };
@@ -218,7 +218,8 @@ impl<W: World> State<W> {
         if self.members.is_known() {
             for at in 0..self.members.list.len() {
                 let knows = self.members.list[at].drive().is_some() && self.knows_what_it_misses(at);
-                self.members.list[at].knew = knows && !self.members.list[at].missed.is_all();
+                let knows = knows && !self.members.list[at].missed.is_all();
+                self.members.list[at].note_whether_it_knows(knows);
             }
         }
     }
@@ -236,7 +237,7 @@ impl<W: World> State<W> {
         self.forget_what_others_have();
         self.members.list[at].presence = Presence::Failed;
         if self.members.is_beyond_knowing() {
-            self.members.list.iter_mut().for_each(|member| member.stands_in = member.knew);
+            self.members.list.iter_mut().for_each(Member::last_complete_failed);
         }
         if self.unflushed.alone.remove(&at).is_some() {
             let id = self.members.list[at].id;

@@ -328,7 +328,7 @@ impl<W: World> Group<W> {
     ) -> Result<Vec<&'a Lineage>, IoError> {
         let (is_one_away, changes) = {
             let state = self.lock();
-            let is_away = |member: &Member<W>| member.drive().is_none() && !member.joins;
+            let is_away = |member: &Member<W>| member.drive().is_none() && !member.joins();
             let may_return = |member: &&Member<W>| !matches!(member.presence, Presence::Failed);
             (state.members.list.iter().filter(may_return).any(is_away), state.changes)
         };

@@ -124,7 +124,7 @@ impl<W: World> Group<W> {
         if state.members.absent().next().is_some() {
             return Plan::PassOver;
         }
-        let is_absent = |member: &Member<W>| member.drive().is_none() && !member.joins;
+        let is_absent = |member: &Member<W>| member.drive().is_none() && !member.joins();
         let absent: SmallVec<[usize; 4]> =
             (0..self.shared.copies).filter(|&at| is_absent(&state.members.list[at])).collect();
         for &at in &absent {
@@ -240,7 +240,7 @@ impl<W: World> Group<W> {
     /// For a drive without room: a joining drive is given up, and the change goes on without it. Returns whether the
     /// drive was given up.
     pub(super) fn give_up_if_it_joins(&self, target: &Target<W>) -> bool {
-        let joins = self.lock().members.list[target.at].joins;
+        let joins = self.lock().members.list[target.at].joins();
         if joins {
             self.give_up_joining(target.at, NO_ROOM);
         }

@@ -2,13 +2,15 @@
 //! there to the end. The returned servers serve everything, however long the others stay away. Of the others, some return with an empty
 //! drive, and some late.
 
-use super::node::Machine;
+use super::node::{Machine, Node};
 use super::{Ring, SERVERS};
 use crate::device::SimDisk;
 use crate::executor::Sleep;
+use crate::world::SimWorld;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
+use tepal_drive::{Drive, Mark, MarkKind};
 use tepal_model::DriveId;
 
 /// Sets of servers that are tried for one that can serve everything.
@@ -18,6 +20,7 @@ impl Ring {
     pub(super) async fn all_go_dark(&mut self) {
         self.nothing_goes_wrong();
         self.all_have_all().await;
+        self.all_say_so().await;
         let to_the_end = self.go_down().await;
         Sleep::until(&self.core, self.core.now() + Duration::from_micros(self.random.below(100_000))).await;
         let back = self.some_who_can_serve(&to_the_end);
@@ -45,6 +48,19 @@ impl Ring {
             if self.random.one_in(2) {
                 self.returns_with_an_empty_drive(at).await;
             }
+        }
+    }
+
+    /// Waits until it's on stable media that no drive misses anything. A drive that goes down just before would say that it misses what it
+    /// has, and be of no use alone.
+    async fn all_say_so(&self) {
+        let nodes = self.all_nodes();
+        let drives = || nodes.iter().filter_map(Node::drive);
+        let misses = |drive: &Drive<SimWorld>, mark: &Mark| mark.kind == MarkKind::Stale(drive.id());
+        let misses_any = |drive: Drive<SimWorld>| drive.marks().iter().any(|mark| misses(&drive, mark));
+        self.comes("no drive says that it misses anything", || !drives().any(misses_any)).await;
+        for drive in drives() {
+            let _ = drive.flush().await; // a drive that is lost meanwhile says nothing any more
         }
     }
 

@@ -103,7 +103,7 @@ impl<W: World> Group<W> {
         let region = self.shared.column.region_of(blocks.first);
         let comes_later = |at: usize| {
             let member = &state.members.list[at];
-            member.joins && Some(at) != only && member.missed.contains(region)
+            member.joins() && Some(at) != only && member.missed.contains(region)
         };
         let every = (0..self.shared.copies).filter(|&at| !comes_later(at)).filter_map(copy);
         let targets = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();

@@ -114,7 +114,7 @@ impl<W: World> State<W> {
             return Full::Away;
         };
         match self.members.clean(region) {
-            _ if self.members.list[at].joins => Full::Joins(at),
+            _ if self.members.list[at].joins() => Full::Joins(at),
             RegionState::Clean(clean) if clean.contains(&at) => Full::Clean,
             RegionState::Clean(_) => Full::Behind(at),
             RegionState::Waiting | RegionState::Lost => Full::Away,
