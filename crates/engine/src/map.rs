@@ -6,7 +6,8 @@ use crate::places::Places;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use tepal_model::{BLOCK, Layout, MAX_VOLUME, MapId, REGION, VolumeId};
+use tepal_model::size::MAX_ERASURE_CODED;
+use tepal_model::{BLOCK, EXTENT, Fragments, Layout, MAX_VOLUME, MapId, REGION, VolumeId};
 use tepal_placement::Geometry;
 
 /// What the metadata says of a volume.
@@ -135,15 +136,19 @@ impl Striping {
     }
 }
 
-/// Where in a volume of this layout a block lies that a drive holds of its map, in bytes, as `Column::place` numbers the blocks. `None`
-/// if the map has no such block.
-pub fn byte_of_volume(geometry: Geometry, extent: u32, place: u64) -> Option<u64> {
-    let (column, block) = Column::new(MapId(0), 0, geometry.columns()).at_place(place);
-    let striping = Striping { geometry, extent: extent.into() };
-    (column < geometry.columns()).then(|| striping.offset_of(column, block * BLOCK))
+/// Where in a volume of this layout a block lies that a drive holds of its map, in bytes, as `Column` numbers the blocks of drives. Of a
+/// fragment in place it's the first block that the fragment's row is of. `None` if the map has no such block.
+pub fn byte_of_volume(geometry: Geometry, layout: &Layout, place: u64) -> Option<u64> {
+    let column = Column::new(MapId(0), 0, geometry.columns(), layout.fragments());
+    let (number, block) = column.at_place(place);
+    let striping = Striping { geometry, extent: layout.extent.into() };
+    (number < geometry.columns()).then(|| striping.offset_of(number, column.logical(block) * BLOCK))
 }
 
-/// One column of a global map: a small linear disk with copies. Its blocks are numbered from 0.
+/// One column of a global map: a small linear disk that is kept by fragments. Its blocks are numbered from 0.
+///
+/// Whole copies of blocks have the blocks' numbers. Where an erasure code keeps the column, whole copies are the log. Fragments in place
+/// follow, with numbers of their own: row r of each member's fragment is block `in_place + r`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub map: MapId,
@@ -152,18 +157,50 @@ pub(crate) struct Column {
     columns: u64,
     /// How many blocks of each drive are kept for each column.
     area: u64,
+    /// The number of the first row in place.
+    in_place: u64,
+    /// How many data fragments a stripe has.
+    data: u64,
+    /// How many code fragments a stripe has.
+    code: u64,
+    /// Blocks of a region: whole stripes.
+    in_region: u64,
+}
+
+/// Some fragments of a column, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Among(u32);
+
+impl Among {
+    pub const ALL: Among = Among(u32::MAX);
+
+    pub fn of(fragments: impl Iterator<Item = usize>) -> Self {
+        Among(fragments.fold(0, |all, at| all | 1 << at))
+    }
+
+    pub fn contains(self, fragment: usize) -> bool {
+        self.0 >> fragment & 1 == 1
+    }
 }
 
 const BLOCKS_IN_REGION: u64 = REGION / BLOCK;
 /// Blocks of the longest extent.
 const ALIGNMENT: u64 = 1 << 10;
+/// Rows of a stripe: blocks of each of its fragments, as many as a drive's extent has.
+pub(crate) const ROWS: u64 = EXTENT / BLOCK;
 
 impl Column {
-    pub fn new(map: MapId, number: usize, columns: usize) -> Self {
+    pub fn new(map: MapId, number: usize, columns: usize, fragments: Fragments) -> Self {
         let columns = columns as u64;
+        let longest = if fragments.are_copies() { MAX_VOLUME } else { MAX_ERASURE_CODED };
         // The last chunk of some columns is one that others don't have.
-        let area = ((MAX_VOLUME / BLOCK).div_ceil(columns) + ALIGNMENT).next_multiple_of(ALIGNMENT);
-        Column { map, number, columns, area }
+        let in_place = ((longest / BLOCK).div_ceil(columns) + ALIGNMENT).next_multiple_of(ALIGNMENT);
+        // Rows are fewer than blocks.
+        let area = if fragments.are_copies() { in_place } else { 2 * in_place };
+        let (data, code) = (u64::from(fragments.data), u64::from(fragments.code));
+        let stripe = data * ROWS;
+        let in_region = if fragments.are_copies() { BLOCKS_IN_REGION } else { BLOCKS_IN_REGION / stripe * stripe };
+        Column { map, number, columns, area, in_place, data, code, in_region }
     }
 
     /// Where a block is among what a drive holds of the map, on each drive that has a copy: one column lies after the other.
@@ -176,14 +213,55 @@ impl Column {
         (self.place(0), self.area)
     }
 
-    /// Which column, and which block of it, a block of a drive is.
+    /// What a drive keeps of the column's whole copies: the first block, and how many.
+    pub fn places_of_copies(&self) -> (u64, u64) {
+        (self.place(0), self.in_place)
+    }
+
+    /// What a drive keeps of the column's fragments in place: the first block, and how many.
+    pub fn places_in_place(&self) -> (u64, u64) {
+        (self.place(self.in_place), self.area - self.in_place)
+    }
+
+    /// Which column, and which block of it, a block of a drive is. The block may be one in place.
     pub fn at_place(&self, place: u64) -> (usize, u64) {
         ((place / self.area) as usize, place % self.area)
     }
 
-    /// The region that a block is in. Regions of all columns of a map have different numbers, and each is a MiB of one.
+    /// The row in place that a block has the number of; `None` if it's a block of a copy.
+    pub fn row(&self, block: u64) -> Option<u64> {
+        block.checked_sub(self.in_place)
+    }
+
+    /// The number of a row in place.
+    pub fn block_of_row(&self, row: u64) -> u64 {
+        self.in_place + row
+    }
+
+    /// The first block that a row in place is of; any other block as it is.
+    pub fn logical(&self, block: u64) -> u64 {
+        self.row(block).map_or(block, |row| row / ROWS * self.in_stripe() + row % ROWS)
+    }
+
+    /// How many blocks a stripe has.
+    pub fn in_stripe(&self) -> u64 {
+        self.data * ROWS
+    }
+
+    /// The region that a block is in. Regions of all columns of a map have different numbers, and each is at most a MiB of one.
     pub fn region_of(&self, block: u64) -> u64 {
-        block / BLOCKS_IN_REGION * self.columns + self.number as u64
+        self.logical(block) / self.in_region * self.columns + self.number as u64
+    }
+
+    /// The fragments whose members keep whole copies of a region: all, or those of the log, one more than may be lost. The log's members
+    /// change from region to region.
+    pub fn keepers(&self, region: u64) -> Among {
+        if self.data == 1 {
+            return Among::ALL;
+        }
+        let count = self.data + self.code;
+        let first = region / self.columns % count;
+        Among::of((first..=first + self.code).map(|at| (at % count) as usize))
     }
 
     /// The column of a map with so many that a region is of.
@@ -205,23 +283,24 @@ impl Column {
     pub fn regions(&self, first: u64, count: u64) -> impl Iterator<Item = u64> + use<> {
         let column = *self;
         let end = if count == 0 { first } else { first + count };
-        (first / BLOCKS_IN_REGION..end.div_ceil(BLOCKS_IN_REGION))
+        (first / self.in_region..end.div_ceil(self.in_region))
             .filter(move |_| count > 0)
-            .map(move |number| column.region_of(number * BLOCKS_IN_REGION))
+            .map(move |number| number * column.columns + column.number as u64)
     }
 
     /// The first block of a region, and how many there are.
     pub fn blocks_of(&self, region: u64) -> (u64, u64) {
-        (region / self.columns * BLOCKS_IN_REGION, BLOCKS_IN_REGION)
+        (region / self.columns * self.in_region, self.in_region)
     }
 
     /// The range cut at regions, as first block and count.
     pub fn cut(&self, first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let length = self.in_region;
         let end = first + count;
         let mut at = first;
         std::iter::from_fn(move || {
             (at < end).then(|| {
-                let count = (BLOCKS_IN_REGION - at % BLOCKS_IN_REGION).min(end - at);
+                let count = (length - at % length).min(end - at);
                 at += count;
                 (at - count, count)
             })
@@ -274,7 +353,7 @@ mod tests {
     #[test]
     fn columns_and_their_regions_are_told_apart_up_to_the_largest_volume() {
         for columns in [1, 2, 5, 4000] {
-            let column = Column::new(MapId(1), columns - 1, columns);
+            let column = Column::new(MapId(1), columns - 1, columns, Fragments::copies(2));
             let last = (MAX_VOLUME / BLOCK).div_ceil(columns as u64) - 1;
             for block in [0, last] {
                 let place = column.place(block);
@@ -289,8 +368,27 @@ mod tests {
     }
 
     #[test]
+    fn rows_in_place_are_of_the_regions_of_their_stripes() {
+        for (data, columns) in [(2, 1), (3, 7), (4, 2), (7, 3), (16, 4000)] {
+            let column = Column::new(MapId(1), columns - 1, columns, Fragments { data, code: 4 });
+            let last = (MAX_ERASURE_CODED / BLOCK).div_ceil(columns as u64) - 1;
+            for block in [0, column.in_stripe() * 5 + 3, last] {
+                let row = block / column.in_stripe() * ROWS + block % ROWS;
+                let number = column.block_of_row(row);
+                assert_eq!(column.at_place(column.place(number)), (columns - 1, number));
+                assert_eq!((column.row(number), column.row(block)), (Some(row), None));
+                assert!(column.place(number) / 16 < 1 << 48, "the index of an extent has 48 bits");
+                assert_eq!(column.region_of(number), column.region_of(block));
+                let (first, count) = column.blocks_of(column.region_of(block));
+                assert!((first..first + count).contains(&block) && first.is_multiple_of(column.in_stripe()));
+                assert!(count <= BLOCKS_IN_REGION && count.is_multiple_of(column.in_stripe()));
+            }
+        }
+    }
+
+    #[test]
     fn a_range_names_each_region_that_it_touches_once() {
-        let column = Column::new(MapId(1), 1, 3);
+        let column = Column::new(MapId(1), 1, 3, Fragments::copies(2));
         for (first, count) in [(0, 1), (255, 2), (5, 300), (256, 256), (1000, 20_000), (9, 0)] {
             let touched: BTreeSet<u64> = (first..first + count).map(|block| column.region_of(block)).collect();
             assert_eq!(column.regions(first, count).collect::<Vec<_>>(), touched.into_iter().collect::<Vec<_>>());

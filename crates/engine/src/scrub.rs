@@ -116,7 +116,7 @@ impl<W: World> Volume<W> {
         let Some(copy) = map.placed(column).all().position(|holder| holder == drive) else {
             return Ok(()); // it isn't one of its copies any more
         };
-        let offset = map.striping().offset_of(column, block * BLOCK);
+        let offset = map.striping().offset_of(column, map.column(0).logical(block) * BLOCK);
         if silent.contains(&(map.id(), column)) {
             summary.unrepaired.push(offset);
             return Ok(());

@@ -1,6 +1,7 @@
 //! Layouts: how a volume's data is distributed, and the strings that people write for them.
 //!
-//! `stripe` | `mirror:N` | `chained`, then any of `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`.
+//! `stripe` | `mirror:N` | `chained` | `ec:M+K`, then any of `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`,
+//! with `min_extra=N` in place of `min_copies` for `ec`.
 
 use crate::size::{EXTENT, Size};
 use crate::text::shown;
@@ -18,7 +19,8 @@ pub struct Layout {
     pub durability: Durability,
     /// What the copies of one extent must not share; the widest that the cluster can offer, if not said.
     pub domain: Option<FailureDomain>,
-    /// A write is acknowledged only when at least this many copies have it.
+    /// A write is acknowledged only when at least this many copies have it. Of an erasure code, when it can be read from at least this
+    /// many fragments: M, and what `min_extra` says.
     pub min_copies: u8,
 }
 
@@ -34,6 +36,8 @@ pub enum Protection {
     },
     /// Two copies on neighbours in a ring of servers (Petal 2.4): never both on one server, whatever there is to choose from.
     Chained,
+    /// An erasure code: M data and K code fragments on different failure domains (RAAC). Any M of them give back all.
+    Erasure(Fragments),
 }
 
 /// What the drives of one column have together: of `data + code` fragments, each in a failure domain of its own, any `data` give back all
@@ -65,6 +69,11 @@ impl Fragments {
     /// How many bytes drives keep for so many of a volume.
     pub const fn kept(self, bytes: u64) -> u64 {
         (bytes / self.data as u64).saturating_mul(self.count() as u64)
+    }
+
+    /// Whether they are whole copies: each has everything.
+    pub const fn are_copies(self) -> bool {
+        self.data == 1
     }
 
     /// Of how many bytes of a volume drives keep so many.
@@ -99,18 +108,30 @@ pub const MIN_EXTENT: u32 = 4 << 10;
 pub const MAX_EXTENT: u32 = 4 << 20;
 /// Most copies of an extent: as many as Vinum allowed plexes.
 pub const MAX_COPIES: u8 = 8;
+/// Most data fragments of an erasure code.
+pub const MAX_DATA: u8 = 16;
+/// Most code fragments of an erasure code: so many losses can be made good.
+pub const MAX_CODE: u8 = 4;
+/// Most fragments that the drives of one column have together.
+pub const MAX_FRAGMENTS: u8 = MAX_DATA + MAX_CODE;
 
 /// The rule that a layout breaks. Texts are quoted as they were given, long ones by their beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message states the rule")]
 pub enum LayoutError {
-    #[error("unknown layout '{0}': known are stripe, mirror:N, chained")]
+    #[error("unknown layout '{0}': known are stripe, mirror:N, chained, ec:M+K")]
     Unknown(String),
-    #[error("layout '{0}' is not available in this version: available are stripe, mirror:N, chained")]
+    #[error("layout '{0}' is not available in this version: available are stripe, mirror:N, chained, ec:M+K")]
     NotAvailable(String),
+    #[error("layout '{0}': ec needs 2 to {MAX_DATA} data and 1 to {MAX_CODE} code fragments, as in ec:4+2")]
+    Erasure(String),
+    #[error("min_extra={value}: it is from 0 to the layout's {code} code fragments")]
+    MinExtra { value: String, code: u8 },
+    #[error("layout option '{0}' doesn't go with this layout: ec has min_extra, all others have min_copies")]
+    NotOfLayout(String),
     #[error("layout '{0}': mirror needs 2 to {MAX_COPIES} copies, as in mirror:2")]
     Copies(String),
-    #[error("layout option '{0}' is not known: known are extent, durability, domain, min_copies, each as NAME=VALUE")]
+    #[error("layout option '{0}' is not known: known are extent, durability, domain, min_copies, min_extra, each as NAME=VALUE")]
     Option(String),
     #[error("layout option '{0}' is given twice")]
     Twice(String),
@@ -122,14 +143,24 @@ pub enum LayoutError {
     Domain(String),
     #[error("min_copies={value}: it is from 1 to the layout's {copies} copies")]
     MinCopies { value: String, copies: u8 },
-    #[error("layout '{layout}' keeps {copies} copies on different {domain}s, and there are {found} to use")]
-    TooFewDomains { layout: String, copies: u8, domain: FailureDomain, found: usize },
+    #[error(
+        "layout '{layout}' keeps {count} {what} on different {domain}s, and there are {found} to use", count = fragments.count(),
+        what = if fragments.are_copies() { "copies" } else { "fragments" }
+    )]
+    TooFewDomains { layout: String, fragments: Fragments, domain: FailureDomain, found: usize },
 }
 
 impl Layout {
-    /// With everything that isn't said as it is by default: extents of 64 KiB, strict, acknowledged with one copy.
+    /// With everything that isn't said as it is by default: strict, acknowledged with one copy, extents of 64 KiB. With an erasure code,
+    /// one extent has whole stripes; and where more than one fragment may be lost, one loss more must be bearable.
     pub fn new(protection: Protection) -> Self {
-        Layout { protection, extent: EXTENT as u32, durability: Durability::Strict, domain: None, min_copies: 1 }
+        let (extent, min_copies) = match protection {
+            Protection::Erasure(Fragments { data, code }) => {
+                ((EXTENT as u32 * u32::from(data)).next_power_of_two(), data + u8::from(code > 1))
+            }
+            Protection::Stripe | Protection::Mirror { .. } | Protection::Chained => (EXTENT as u32, 1),
+        };
+        Layout { protection, extent, durability: Durability::Strict, domain: None, min_copies }
     }
 
     /// What the drives of one column have together, when all is well.
@@ -138,6 +169,7 @@ impl Layout {
             Protection::Stripe => Fragments::copies(1),
             Protection::Mirror { copies } => Fragments::copies(copies),
             Protection::Chained => Fragments::copies(2),
+            Protection::Erasure(fragments) => fragments,
         }
     }
 }
@@ -176,9 +208,21 @@ fn parse_protection(text: &str) -> Result<Protection, LayoutError> {
             Ok(copies) if (2..=MAX_COPIES).contains(&copies) => Ok(Protection::Mirror { copies }),
             _ => Err(LayoutError::Copies(shown(text))),
         },
-        Some(("ec" | "quorum", _)) => Err(LayoutError::NotAvailable(shown(text))),
+        None if text == "ec" => Err(LayoutError::Erasure(shown(text))),
+        Some(("ec", fragments)) => parse_fragments(fragments).ok_or_else(|| LayoutError::Erasure(shown(text))),
+        Some(("quorum", _)) => Err(LayoutError::NotAvailable(shown(text))),
         _ => Err(LayoutError::Unknown(shown(text))),
     }
+}
+
+fn parse_fragments(text: &str) -> Option<Protection> {
+    let (data, code) = text.split_once('+')?;
+    let number = |text: &str, range: std::ops::RangeInclusive<u8>| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|number| is_plain && range.contains(number))
+    };
+    let (data, code) = (number(data, 2..=MAX_DATA)?, number(code, 1..=MAX_CODE)?);
+    Some(Protection::Erasure(Fragments { data, code }))
 }
 
 impl Layout {
@@ -205,6 +249,16 @@ impl Layout {
                     "site" => FailureDomain::Site,
                     _ => return Err(LayoutError::Domain(shown(value))),
                 })
+            }
+            "min_copies" | "min_extra" if (name == "min_extra") == self.fragments().are_copies() => {
+                return Err(LayoutError::NotOfLayout(shown(name)));
+            }
+            "min_extra" => {
+                let Fragments { data, code } = self.fragments();
+                self.min_copies = match value.parse::<u8>() {
+                    Ok(extra) if extra <= code => data + extra,
+                    _ => return Err(LayoutError::MinExtra { value: shown(value), code }),
+                }
             }
             "min_copies" => {
                 let copies = self.fragments().count();
@@ -236,8 +290,10 @@ impl fmt::Display for Layout {
             Protection::Stripe => write!(f, "stripe")?,
             Protection::Mirror { copies } => write!(f, "mirror:{copies}")?,
             Protection::Chained => write!(f, "chained")?,
+            Protection::Erasure(Fragments { data, code }) => write!(f, "ec:{data}+{code}")?,
         }
-        if u64::from(self.extent) != EXTENT {
+        let by_default = Layout::new(self.protection);
+        if self.extent != by_default.extent {
             write!(f, ";extent={}", Size(self.extent.into()))?;
         }
         if self.durability == Durability::Flush {
@@ -246,8 +302,12 @@ impl fmt::Display for Layout {
         if let Some(domain) = self.domain {
             write!(f, ";domain={domain}")?;
         }
-        if self.min_copies != 1 {
-            write!(f, ";min_copies={}", self.min_copies)?;
+        match self.protection {
+            _ if self.min_copies == by_default.min_copies => {}
+            Protection::Erasure(Fragments { data, .. }) => write!(f, ";min_extra={}", self.min_copies - data)?,
+            Protection::Stripe | Protection::Mirror { .. } | Protection::Chained => {
+                write!(f, ";min_copies={}", self.min_copies)?;
+            }
         }
         Ok(())
     }
@@ -268,6 +328,11 @@ mod tests {
             "mirror:2;domain=drive",
             "mirror:3;extent=1M;durability=flush;domain=drive;min_copies=2",
             "stripe;extent=4K",
+            "ec:2+1",
+            "ec:4+2;min_extra=0",
+            "ec:4+2;min_extra=2",
+            "ec:3+1;extent=1M;domain=drive;min_extra=1",
+            "ec:16+4",
         ] {
             assert_eq!(text.parse::<Layout>().map(|l| l.to_string()), Ok(text.to_owned()));
         }
@@ -280,7 +345,17 @@ mod tests {
             ("", "unknown layout"),
             ("raid5", "unknown layout"),
             ("stripe:2", "unknown layout"),
-            ("ec:4+2", "not available"),
+            ("quorum:3", "not available"),
+            ("ec", "2 to 16 data and 1 to 4 code"),
+            ("ec:4", "2 to 16 data and 1 to 4 code"),
+            ("ec:4+0", "2 to 16 data and 1 to 4 code"),
+            ("ec:1+1", "2 to 16 data and 1 to 4 code"),
+            ("ec:17+1", "2 to 16 data and 1 to 4 code"),
+            ("ec:4+5", "2 to 16 data and 1 to 4 code"),
+            ("ec:+4+2", "2 to 16 data and 1 to 4 code"),
+            ("ec:4+2;min_extra=3", "from 0 to the layout's 2"),
+            ("ec:4+2;min_copies=1", "ec has min_extra"),
+            ("mirror:2;min_extra=1", "ec has min_extra"),
             ("mirror", "2 to 8"),
             ("mirror:1", "2 to 8"),
             ("mirror:9", "2 to 8"),

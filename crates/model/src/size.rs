@@ -17,6 +17,8 @@ pub const CHUNK: u64 = MAX_EXTENT as u64;
 pub const MAX_REQUEST: u64 = 32 << 20;
 /// Largest volume, in bytes.
 pub const MAX_VOLUME: u64 = 1 << 63;
+/// Largest volume with an erasure code, in bytes: drives number the blocks of its log and of its fragments.
+pub const MAX_ERASURE_CODED: u64 = MAX_VOLUME / 4;
 
 /// A number of bytes that reads and prints as people write sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -68,8 +68,8 @@ pub fn choose(candidates: &[Candidate<'_>], layout: &Layout) -> Result<Chosen, C
     let copies = usize::from(layout.fragments().count());
     let found = count(candidates, domain);
     if found < copies {
-        let (layout, copies) = (layout.to_string(), layout.fragments().count());
-        return Err(ChooseError::TooFew(LayoutError::TooFewDomains { layout, copies, domain, found }));
+        let (layout, fragments) = (layout.to_string(), layout.fragments());
+        return Err(ChooseError::TooFew(LayoutError::TooFewDomains { layout, fragments, domain, found }));
     }
     let mut servers = servers_of(candidates);
     limit(&mut servers, domain, copies);

@@ -86,6 +86,10 @@ pub fn places_of(map: &MapRecord) -> Places {
         Placed {
             holders: column.holders.iter().map(placing).collect(),
             joins: column.joining.map(|join| Placing { drive: join.to, since: join.since }),
+            in_place_of: column.joining.map_or(0, |join| {
+                let replaced = column.holders.iter().position(|holder| holder.drive == join.from);
+                replaced.expect("a drive joins to take a holder's place")
+            }),
         }
     };
     let incomplete = map.columns.iter().enumerate().flat_map(|(number, column)| {

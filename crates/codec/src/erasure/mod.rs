@@ -26,9 +26,9 @@ use tepal_model::{BLOCK, Fragments};
 /// Fewest data fragments of an erasure code: with one, the others are copies.
 pub const MIN_DATA: usize = 2;
 /// Most data fragments of an erasure code.
-pub const MAX_DATA: usize = 16;
+pub const MAX_DATA: usize = tepal_model::layout::MAX_DATA as usize;
 /// Most code fragments of an erasure code: so many losses can be made good.
-pub const MAX_CODE: usize = 4;
+pub const MAX_CODE: usize = tepal_model::layout::MAX_CODE as usize;
 
 /// A fragment, or the same range of each fragment, with its number.
 #[derive(Debug)]

@@ -36,7 +36,7 @@ use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::Column;
 use crate::places::Placed;
-use crate::protocol::Kept;
+use crate::protocol::{Kept, Log};
 use crate::rate::Rate;
 use crate::servers::follow::DriveStatus;
 use crate::view::View;
@@ -56,7 +56,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::Loss;
 use tepal_drive::world::{Tick, World};
 use tepal_model::layout::Durability;
-use tepal_model::{BLOCK, DriveId, IoError, Layout, VolumeId};
+use tepal_model::{BLOCK, DriveId, Fragments, IoError, Layout, VolumeId};
 
 /// One column of a map, with all its copies. Cheap to clone.
 pub(crate) struct Group<W: World> {
@@ -80,6 +80,9 @@ pub(crate) struct Shared<W: World> {
     pub placed: Placed,
     /// The protocol that keeps the data.
     pub kept: Kept,
+    pub fragments: Fragments,
+    /// What the protocol remembers of its log, if it has one.
+    pub log: Log,
     pub copies: usize,
     pub durability: Durability,
     /// The view since which this server is the primary; 0 for a server that is alone.
@@ -284,9 +287,11 @@ impl<W: World> Group<W> {
             column,
             placed,
             kept: Kept::by(layout),
+            fragments: layout.fragments(),
+            log: Log::of(layout.fragments()),
             copies,
-            // Nobody remembers unstable data when the primary changes.
-            durability: if view == 0 { layout.durability } else { Durability::Strict },
+            // Nobody remembers unstable data when the primary changes. Blocks leave the log of stripes once they are stable in place.
+            durability: if view == 0 && layout.fragments().are_copies() { layout.durability } else { Durability::Strict },
             view,
             led_since: engine.world().now(),
             deposed: Arc::default(),

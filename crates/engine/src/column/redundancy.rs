@@ -203,4 +203,7 @@ pub(crate) trait Redundancy<W: World> {
 
     /// Whether another fragment of a block, which isn't clean, may help to rebuild the damaged one.
     async fn may_help(group: &Group<W>, block: u64, damaged: usize, other: usize) -> bool;
+
+    /// A drive has come or gone, or this server begins to lead the column: starts what the protocol does by itself.
+    fn tend(_: &Group<W>) {}
 }

@@ -24,6 +24,7 @@ mod room;
 mod seam;
 mod sharing;
 mod snapshots;
+mod stripes;
 mod surplus;
 mod two_servers;
 mod waits;

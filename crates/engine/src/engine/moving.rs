@@ -69,13 +69,13 @@ impl<W: World> Engine<W> {
         if !self.lock().complete {
             return;
         }
-        let columns = |map: &Map<W>| (map.id(), map.seats().len());
-        let maps: BTreeMap<MapId, usize> = maps.iter().map(columns).collect();
+        let columns = |map: &Map<W>| (map.id(), (map.seats().len(), map.column(0)));
+        let maps: BTreeMap<MapId, (usize, Column)> = maps.iter().map(columns).collect();
         let (engine, id) = (self.clone(), drive.id());
         self.world().spawn(Box::pin(async move {
-            let of_column = |map: MapId| maps.get(&map).map(|&columns| Column::new(map, 0, columns).places().1);
+            let of_column = |map: MapId| maps.get(&map).map(|(_, column)| column.places().1);
             let mut columns = drive.parts_held(of_column);
-            let column_of = |mark: Mark| Some((mark.map, Column::number_of(mark.region, *maps.get(&mark.map)?)));
+            let column_of = |mark: Mark| Some((mark.map, Column::number_of(mark.region, maps.get(&mark.map)?.0)));
             columns.extend(drive.marks().into_iter().filter_map(column_of));
             for (map, number) in columns {
                 engine.give_back(map, number as usize, id).await;
@@ -111,7 +111,7 @@ impl<W: World> Engine<W> {
                 return;
             }
             if self.shared.authority.may_serve() {
-                let column = Column::new(id, number, map.seats().len());
+                let column = map.column(number);
                 let (first, count) = column.places();
                 if let Err(error) =
                     opened.remove_part(copy.map, first..first + count, |region| column.has(region)).await

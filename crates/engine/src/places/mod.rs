@@ -57,6 +57,8 @@ pub struct Placed {
     /// A drive that is to take the place of one of them, and is brought up to date: since which view. By that one stay of it is told
     /// from another.
     pub joins: Option<Placing>,
+    /// Which copy's place that drive is to take, by number.
+    pub in_place_of: usize,
 }
 
 /// One copy of a column.
@@ -85,7 +87,7 @@ impl Places {
         let rotation = Rotation::new(drives.len(), copies)?;
         let column = |number| {
             let holders = rotation.holders(number).map(|at| Placing { drive: drives[at], since });
-            Placed { holders: holders.collect(), joins: None }
+            Placed { holders: holders.collect(), joins: None, in_place_of: 0 }
         };
         Some(Places::complete((0..rotation.columns()).map(column).collect()))
     }

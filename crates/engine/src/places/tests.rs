@@ -61,7 +61,7 @@ impl World {
 
     fn places(&self) -> Places {
         let holders = (0..self.has_all.len()).map(|at| Placing { drive: DriveId(at as u64), since: 1 });
-        let mut places = Places::complete(vec![Placed { holders: holders.collect(), joins: None }]);
+        let mut places = Places::complete(vec![Placed { holders: holders.collect(), joins: None, in_place_of: 0 }]);
         let passed = |&at: &usize| ((0, DriveId(at as u64)), CopyStatus::PassedOver(1));
         places.incomplete = self.incomplete.iter().map(passed).collect();
         places

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod checked;
+mod copies;
+mod owner;
 mod primary;
 
 use crate::column::background::Stuck;
@@ -11,6 +13,8 @@ use crate::column::order::Turn;
 use crate::column::read::{Failed, Part, Reader};
 use crate::column::redundancy::{Data, Redundancy, Why, Written};
 use crate::column::{Blocks, Group, State};
+pub(crate) use owner::Log;
+use owner::Stripes;
 use primary::Copies;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -21,6 +25,7 @@ use tepal_model::{IoError, Layout, Lineage, Origin, Segments, Taken};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Copies,
+    Stripes,
     #[cfg(test)]
     Checked,
 }
@@ -31,6 +36,10 @@ macro_rules! by_protocol {
         match $kept {
             Kept::Copies => {
                 type $Protocol = Copies;
+                $call
+            }
+            Kept::Stripes => {
+                type $Protocol = Stripes;
                 $call
             }
             #[cfg(test)]
@@ -50,12 +59,19 @@ thread_local! {
 
 /// Each function does what the function of [`Redundancy`] with the same name does.
 impl Kept {
-    pub fn by(_: &Layout) -> Self {
+    pub fn by(layout: &Layout) -> Self {
         #[cfg(test)]
         if IS_CHECKED.get() {
             return Kept::Checked;
         }
-        Kept::Copies
+        match layout.fragments().are_copies() {
+            true => Kept::Copies,
+            false => Kept::Stripes,
+        }
+    }
+
+    pub fn tend<W: World>(self, group: &Group<W>) {
+        by_protocol!(self, Protocol => Protocol::tend(group))
     }
 
     pub async fn put<W: World>(

@@ -9,7 +9,7 @@ use crate::column::members::{Member, Members, Missed, Presence, Role};
 use crate::engine::{self, Engine, Standing};
 use crate::epochs::Epochs;
 use crate::holder::Holder;
-use crate::map::{Column, Striping, VolumeSpec};
+use crate::map::{Striping, VolumeSpec};
 use crate::migration::Laid;
 use crate::places::{Placed, Places};
 use crate::servers::seat::{Seat, Seated};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::Drive;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, MapId, ServerId, VolumeId};
+use tepal_model::{DriveId, Fragments, MapId, ServerId, VolumeId};
 
 /// A global map, which a volume and its clones share. Cheap to clone.
 pub(crate) struct Map<W: World> {
@@ -114,7 +114,7 @@ impl<W: World> Map<W> {
         presence: impl Fn(DriveId) -> (Presence<W>, Option<View>),
     ) -> Group<W> {
         let (placed, places) = (self.placed(number), self.places());
-        let member = |id: DriveId| {
+        let member = |(at, id): (usize, DriveId)| {
             let (presence, left) = presence(id);
             let joins = placed.joins.is_some_and(|joins| joins.drive == id);
             let missed = if joins { Missed::unlisted() } else { Missed::default() };
@@ -129,10 +129,11 @@ impl<W: World> Map<W> {
                 left_out: 0,
                 noted: false,
                 role: if joins { Role::Joins } else { Role::Holds },
+                fragment: if joins { placed.in_place_of } else { at },
             }
         };
-        let members = Members::of(placed.all().map(member));
-        let column = Column::new(self.id(), number, self.seats().len());
+        let members = Members::of(placed.all().enumerate().map(member), self.fragments().data.into());
+        let column = self.column(number);
         let repaired = self.shared.repaired.clone();
         let agreed = (view, self.epochs(), self.migration());
         Group::open(engine, column, &self.shared.laid.layout, (members, placed), agreed, repaired)
@@ -161,6 +162,11 @@ impl<W: World> Map<W> {
 
     pub fn id(&self) -> MapId {
         self.shared.id
+    }
+
+    /// What the drives of each column have together.
+    pub fn fragments(&self) -> Fragments {
+        self.shared.laid.layout.fragments()
     }
 
     pub fn striping(&self) -> &Striping {

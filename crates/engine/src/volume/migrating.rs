@@ -278,7 +278,7 @@ impl<W: World> Map<W> {
     }
 
     pub fn column(&self, number: usize) -> Column {
-        Column::new(self.id(), number, self.seats().len())
+        Column::new(self.id(), number, self.seats().len(), self.fragments())
     }
 }
 

@@ -46,7 +46,7 @@ use circle::{Circle, Claim, Crowded};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use tepal_model::layout::{FailureDomain, MAX_COPIES};
+use tepal_model::layout::{FailureDomain, MAX_COPIES, MAX_FRAGMENTS};
 use tepal_model::{DriveId, ServerId, VolumeId};
 use weights::Rank;
 
@@ -59,7 +59,7 @@ const ENOUGH: u64 = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareError {
     /// The number of copies isn't one that a layout can have.
-    #[error("{0} copies: it is from 1 to {MAX_COPIES}")]
+    #[error("{0} copies: it is from 1 to {MAX_FRAGMENTS}")]
     Copies(u8),
     /// Whether two servers are at one site isn't known.
     #[error("domain=site needs the site of every server, and {0} has none")]
@@ -134,7 +134,7 @@ struct Met {
 impl Share {
     /// `drives` by position, in any order. Drives with no capacity hold nothing.
     pub fn new(drives: &[Candidate<'_>], copies: u8, domain: FailureDomain, scale: Scale) -> Result<Share, ShareError> {
-        if copies == 0 || copies > MAX_COPIES {
+        if copies == 0 || copies > MAX_FRAGMENTS {
             return Err(ShareError::Copies(copies));
         }
         let groups = grouped(drives, domain)?;

@@ -124,10 +124,16 @@ fn highest_rank(rates: &[f64], copies: usize) -> f64 {
 
 /// The probabilities that none, one, two and so on of some domains are below a rank.
 #[derive(Clone, Copy)]
-struct Few([f64; tepal_model::layout::MAX_COPIES as usize]);
+struct Few([f64; MOST]);
+
+const MOST: usize = tepal_model::layout::MAX_FRAGMENTS as usize;
 
 impl Few {
-    const NONE: Few = Few([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    const NONE: Few = {
+        let mut none = [0.0; MOST];
+        none[0] = 1.0;
+        Few(none)
+    };
 
     /// Adds a domain that is below with this probability.
     fn add(&mut self, probability: f64, copies: usize) {

@@ -78,8 +78,10 @@ pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Resu
     let candidates = &candidates[..];
     let domain = settled(candidates, layout)?;
     let copies = layout.fragments().count();
-    let too_few =
-        |found| ChooseError::TooFew(LayoutError::TooFewDomains { layout: layout.to_string(), copies, domain, found });
+    let too_few = |found| {
+        let (layout, fragments) = (layout.to_string(), layout.fragments());
+        ChooseError::TooFew(LayoutError::TooFewDomains { layout, fragments, domain, found })
+    };
     let scale = Scale::of(candidates.iter().map(|drive| drive.capacity)).ok_or(ChooseError::NoDrives)?;
     let share = Share::new(candidates, copies, domain, scale).map_err(|error| match error {
         ShareError::TooFew { found, .. } => too_few(found),

@@ -149,7 +149,7 @@ fn migration_of(volume: &DirectoryVolume) -> Option<Migration> {
 fn places_of(columns: &[DirectoryColumn]) -> Places {
     let placed = |column: &DirectoryColumn| {
         let holders = column.holders.iter().map(|&(drive, since)| Placing { drive, since });
-        Placed { holders: holders.collect(), joins: None }
+        Placed { holders: holders.collect(), joins: None, in_place_of: 0 }
     };
     Places::complete(columns.iter().map(placed).collect())
 }

@@ -111,6 +111,7 @@ impl<W: World> Group<W> {
 
     /// Starts bringing copies up to date, if there's anything to do and no task does it already.
     pub fn start_recovery(&self) {
+        self.shared.kept.tend(self);
         let mut state = self.lock();
         // Drives that are up are heard first: their knowledge decides.
         if !state.jobs.recovering && !state.members.has_unheard() {

@@ -23,7 +23,7 @@ pub mod join;
 pub mod presence;
 
 use crate::holder::Holder;
-use crate::map::Column;
+use crate::map::{Among, Column};
 use crate::places::CopyStatus;
 use crate::view::View;
 use smallvec::{SmallVec, smallvec};
@@ -50,6 +50,8 @@ pub struct Member<W: World> {
     /// Whether the drive's log says all that this drive and others miss, as far as is known here.
     pub noted: bool,
     pub role: Role,
+    /// Which fragment the member keeps: its own number, or that of the member whose place it's to take.
+    pub fragment: usize,
 }
 
 /// What a member is to its column, beside what is agreed of its copy. These transitions are all there are:
@@ -294,11 +296,13 @@ pub enum RegionState {
 
 pub struct Members<W: World> {
     pub list: SmallVec<[Member<W>; 2]>,
+    /// How many clean fragments are needed to read: 1 of whole copies.
+    pub needed: usize,
 }
 
 impl<W: World> Members<W> {
-    pub fn of(list: impl Iterator<Item = Member<W>>) -> Self {
-        Members { list: list.collect() }
+    pub fn of(list: impl Iterator<Item = Member<W>>, needed: usize) -> Self {
+        Members { list: list.collect(), needed }
     }
 
     pub fn position(&self, id: DriveId) -> Option<usize> {
@@ -329,7 +333,20 @@ impl<W: World> Members<W> {
         self.with_authority().all(|member| matches!(member.presence, Presence::Failed))
     }
 
-    /// Which copies of a region are clean.
+    /// Which of the whole copies of a region are clean.
+    pub fn clean_copies(&self, column: &Column, region: u64) -> RegionState {
+        let keepers = column.keepers(region);
+        match self.clean(region) {
+            RegionState::Clean(mut clean) if keepers != Among::ALL => {
+                clean.retain(|at| keepers.contains(self.list[*at].fragment));
+                if clean.is_empty() { RegionState::Waiting } else { RegionState::Clean(clean) }
+            }
+            state => state,
+        }
+    }
+
+    /// Which fragments of a region are clean, at least as many as are needed. A fragment counts once, though a drive may join that is to
+    /// keep it too.
     pub fn clean(&self, region: u64) -> RegionState {
         if self.has_unheard() {
             return RegionState::Waiting;
@@ -340,9 +357,16 @@ impl<W: World> Members<W> {
             let here = |&(_, member): &(usize, &Member<W>)| member.drive().is_some() && is_clean(&member);
             let here = self.list.iter().enumerate().filter(here);
             let mut copies: SmallVec<[usize; 4]> = here.map(|(at, _)| at).collect();
-            if !copies.is_empty() {
+            if self.are_enough(copies.iter().map(|&at| &self.list[at])) {
                 self.sort_by_belief(&mut copies);
                 return RegionState::Clean(copies);
+            }
+            if self.needed > 1 {
+                let may_be_here = |member: &&Member<W>| is_clean(member) && may_return(member);
+                return match self.are_enough(self.list.iter().filter(may_be_here)) {
+                    true => RegionState::Waiting,
+                    false => RegionState::Lost,
+                };
             }
             let mut clean = self.list.iter().filter(is_clean).peekable();
             if clean.peek().is_some()
@@ -356,6 +380,18 @@ impl<W: World> Members<W> {
             self.with_authority().any(|member| may_return(&member))
         };
         if waits { RegionState::Waiting } else { RegionState::Lost }
+    }
+
+    fn are_enough<'a>(&self, members: impl Iterator<Item = &'a Member<W>>) -> bool
+    where
+        W: 'a,
+    {
+        let mut members = members.peekable();
+        if self.needed == 1 {
+            return members.peek().is_some();
+        }
+        let fragments: BTreeSet<usize> = members.map(|member| member.fragment).collect();
+        fragments.len() >= self.needed
     }
 
     /// Sorts copies by belief: where they differ, the first decides.
@@ -401,7 +437,7 @@ impl<W: World> Members<W> {
     /// How many of these copies will be believed whichever of the others is lost.
     pub fn sure(&self, copies: &[usize]) -> usize {
         let newest = self.newest();
-        let is_sure = |member: &Member<W>| member.order() == newest && !member.stands_in();
+        let is_sure = |member: &Member<W>| member.order() == newest && !member.stands_in() && !member.joins();
         copies.iter().filter(|&&at| is_sure(&self.list[at])).count()
     }
 

@@ -162,7 +162,7 @@ pub fn spec(id: u32, layout: &str, places: Arc<Places>) -> VolumeSpec {
 
 /// A new drive.
 pub async fn formatted(world: &SimWorld, id: u64) -> SimDisk {
-    const NAMES: [&str; 4] = ["drive a", "drive b", "drive c", "drive d"];
+    const NAMES: [&str; 7] = ["drive a", "drive b", "drive c", "drive d", "drive e", "drive f", "drive g"];
     let disk = SimDisk::new(world.core(), NAMES[id as usize - 1], 16 << 20);
     let new = NewDrive { cluster: ClusterId(1), drive: DriveId(id), pool: "p".into(), log_length: None };
     format(&disk.open(), None, new).await.unwrap();

@@ -10,13 +10,6 @@
 //! 4. Any clean copy is read.
 //! 5. In a region whose copies may differ, the first clean copy decides.
 
-mod clear;
-mod fate;
-mod read;
-mod recover;
-mod status;
-mod write;
-
 use crate::column::background::Stuck;
 use crate::column::epochs::Writing;
 use crate::column::members::RegionState;

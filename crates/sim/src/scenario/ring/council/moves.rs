@@ -16,7 +16,9 @@ impl Council {
         }
         let from = placed.holders[copy].drive;
         state.moving.insert(of, from);
-        state.place(of, |placed, since| placed.joins = Some(Placing { drive: to, since }));
+        state.place(of, |placed, since| {
+            (placed.joins, placed.in_place_of) = (Some(Placing { drive: to, since }), copy);
+        });
         true
     }
 

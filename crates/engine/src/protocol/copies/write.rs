@@ -7,6 +7,7 @@ use crate::column::read::lost;
 use crate::column::redundancy::{Data, Written};
 use crate::column::{Blocks, Group, State};
 use crate::holder::{Holder, Reserved};
+use crate::map::Among;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
@@ -20,8 +21,9 @@ use tepal_model::{DriveId, IoError, Lineage, Origin, Taking};
 const MOST_ATTEMPTS: usize = 16;
 
 /// One copy, and the marks that must be there along with the data.
-pub(super) struct Target<W: World> {
-    at: usize,
+pub(in crate::protocol) struct Target<W: World> {
+    pub at: usize,
+    pub fragment: usize,
     pub drive: Holder<W>,
     pub marks: Vec<Change>,
     /// The stale marks among them: the region and the member.
@@ -31,8 +33,16 @@ pub(super) struct Target<W: World> {
 type Targets<W> = SmallVec<[Target<W>; 2]>;
 
 enum Plan<W: World> {
-    /// The copies that are here, the number of changes at this moment, and the lineage that the write sees.
-    Go(Targets<W>, u64, Lineage),
+    Go {
+        /// The members that are here and take the change.
+        targets: Targets<W>,
+        /// Members that only have to be told what absent members miss.
+        told: Targets<W>,
+        /// The number of changes at this moment.
+        changes: u64,
+        /// The lineage that the write sees.
+        lineage: Lineage,
+    },
     Wait(oneshot::Receiver<()>),
     /// A complete copy isn't here: first it has to be agreed that the copy is passed over.
     PassOver,
@@ -40,7 +50,7 @@ enum Plan<W: World> {
 }
 
 /// Why a change isn't on all copies.
-pub(super) enum NotOnAll {
+pub(in crate::protocol) enum NotOnAll {
     /// A copy has no room for the change, and no copy has it.
     Space,
     /// A copy has no room for the change, and others may have it.
@@ -51,24 +61,36 @@ pub(super) enum NotOnAll {
 
 impl<W: World> Group<W> {
     /// Writes whole blocks to every copy.
-    pub(super) async fn write_copies(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
+    pub(in crate::protocol) async fn write_copies(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
         let write =
             async |targets: &[Target<W>], lineage: &Lineage| self.write_targets(targets, data, fua, lineage).await;
-        self.until_all_took(data.blocks(), writing, write).await
+        self.until_keepers_took(data.blocks(), writing, write).await
     }
 
-    /// Changes blocks until one pass reaches every copy that is here. Doing a change again that a copy already has
-    /// changes nothing. The caller has the blocks' turn.
-    pub(super) async fn until_all_took(
+    /// As [`Group::until_all_took`], by the members that keep whole copies of the blocks. Where those change from region to
+    /// region, the blocks are of one region.
+    pub(in crate::protocol) async fn until_keepers_took(
         &self,
         blocks: Blocks,
+        writing: &mut Writing,
+        change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), NotOnAll>,
+    ) -> Result<Written, IoError> {
+        let column = &self.shared.column;
+        self.until_all_took((blocks, column.keepers(column.region_of(blocks.first))), writing, change).await
+    }
+
+    /// Changes blocks until one pass reaches every one of these members that is here. Doing a change again that a member
+    /// already has changes nothing. The caller has the blocks' turn.
+    pub(in crate::protocol) async fn until_all_took(
+        &self,
+        (blocks, among): (Blocks, Among),
         writing: &mut Writing,
         change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), NotOnAll>,
     ) -> Result<Written, IoError> {
         if self.is_mirrored() {
             self.lock().begin_busy(&self.shared.column, blocks);
         }
-        let outcome = self.change_copies(blocks, writing, change).await;
+        let outcome = self.change_members((blocks, among), writing, change).await;
         if self.is_mirrored() {
             self.lock().end_busy(&self.shared.column, blocks);
             self.start_settling();
@@ -76,16 +98,16 @@ impl<W: World> Group<W> {
         outcome
     }
 
-    async fn change_copies(
+    async fn change_members(
         &self,
-        blocks: Blocks,
+        (blocks, among): (Blocks, Among),
         writing: &mut Writing,
         change: impl AsyncFn(&[Target<W>], &Lineage) -> Result<(), NotOnAll>,
     ) -> Result<Written, IoError> {
         let mut begun = false;
         loop {
-            let (targets, changes, lineage) = match self.plan_write(blocks, writing) {
-                Plan::Go(targets, changes, lineage) => (targets, changes, lineage),
+            let (targets, told, changes, lineage) = match self.plan_write((blocks, among), writing) {
+                Plan::Go { targets, told, changes, lineage } => (targets, told, changes, lineage),
                 Plan::PassOver => {
                     Box::pin(self.pass_over_absent()).await;
                     continue;
@@ -93,8 +115,12 @@ impl<W: World> Group<W> {
                 Plan::Refuse(error) => return Err(self.refused(blocks, begun, error)),
                 Plan::Wait(change) => return Ok(Written::Waits { change, begun }),
             };
-            match change(&targets, &lineage).await {
-                Ok(()) if self.took(&targets, blocks, changes) => return Ok(Written::Done),
+            let outcome = match self.tell(&told).await {
+                Ok(()) => change(&targets, &lineage).await,
+                lost => lost,
+            };
+            match outcome {
+                Ok(()) if self.took((&targets, &told), blocks, changes) => return Ok(Written::Done),
                 Ok(()) => {}
                 Err(NotOnAll::Space) => return Err(self.refused(blocks, begun, IoError::OutOfSpace)),
                 Err(NotOnAll::SpaceOnSome) => return Err(self.refused(blocks, true, IoError::OutOfSpace)),
@@ -105,7 +131,7 @@ impl<W: World> Group<W> {
     }
 
     /// The drives that take the blocks, and the epoch, as decided at one moment. The marks that are missing are named.
-    fn plan_write(&self, blocks: Blocks, writing: &mut Writing) -> Plan<W> {
+    fn plan_write(&self, (blocks, among): (Blocks, Among), writing: &mut Writing) -> Plan<W> {
         let mut state = self.lock();
         if let Err(error) = writing.is_served(&state) {
             return Plan::Refuse(error);
@@ -124,35 +150,54 @@ impl<W: World> Group<W> {
         if state.members.absent().next().is_some() {
             return Plan::PassOver;
         }
-        let is_absent = |member: &Member<W>| member.drive().is_none() && !member.joins();
+        let is_absent =
+            |member: &Member<W>| member.drive().is_none() && !member.joins() && among.contains(member.fragment);
         let absent: SmallVec<[usize; 4]> =
             (0..self.shared.copies).filter(|&at| is_absent(&state.members.list[at])).collect();
         for &at in &absent {
             // From now on nobody reads these regions on the absent drives, whenever they return.
             column.regions(blocks.first, blocks.count).for_each(|region| state.members.list[at].missed.begin(region));
         }
-        let here = state.members.list.iter().enumerate().filter_map(|(at, member)| Some((at, member.drive()?)));
-        let target = |(at, drive): (usize, &Holder<W>)| {
-            let mut target = Target { at, drive: drive.clone(), marks: Vec::new(), stale: SmallVec::new() };
+        let (mut targets, mut told) = (Targets::new(), Targets::new());
+        for (at, member) in state.members.list.iter().enumerate() {
+            let Some(drive) = member.drive() else { continue };
+            let takes = among.contains(member.fragment);
+            if !takes && absent.is_empty() {
+                continue;
+            }
+            let mut target = Target { at, fragment: member.fragment, drive: drive.clone(), marks: Vec::new(), stale: SmallVec::new() };
             if self.is_mirrored() {
                 let regions = column.regions(blocks.first, blocks.count);
-                regions.for_each(|region| self.mark(&state, &mut target, region, &absent));
+                regions.for_each(|region| self.mark(&state, &mut target, (region, takes), &absent));
             }
-            target
-        };
-        Plan::Go(here.map(target).collect(), state.changes, lineage)
+            match takes {
+                true => targets.push(target),
+                false if target.marks.is_empty() => {}
+                false => told.push(target),
+            }
+        }
+        Plan::Go { targets, told, changes: state.changes, lineage }
     }
 
-    /// Adds the marks that this drive's log doesn't have yet: the region's busy mark, and a stale mark for each absent copy.
-    fn mark(&self, state: &State<W>, target: &mut Target<W>, region: u64, absent: &[usize]) {
+    /// Adds the marks that this drive's log doesn't have yet: the busy mark of a region that the drive changes, and a stale mark for
+    /// each absent member. All drives that are here are told what an absent member misses: then each of them knows all of that.
+    fn mark(&self, state: &State<W>, target: &mut Target<W>, (region, takes): (u64, bool), absent: &[usize]) {
         let mark = |kind| Change::Marked(Mark { map: self.shared.column.map, region, kind });
-        if state.busy.get(&region).is_none_or(|busy| !busy.marked.contains(&target.at)) {
+        if takes && state.busy.get(&region).is_none_or(|busy| !busy.marked.contains(&target.at)) {
             target.marks.push(mark(MarkKind::Busy));
         }
         for &gone in absent.iter().filter(|&&gone| !state.members.list[gone].missed.is_said(region, target.at)) {
             target.marks.push(mark(MarkKind::Stale(state.members.list[gone].id)));
             target.stale.push((region, gone));
         }
+    }
+
+    /// Has members that don't take a change told what absent members miss.
+    async fn tell(&self, told: &[Target<W>]) -> Result<(), NotOnAll> {
+        if told.is_empty() {
+            return Ok(());
+        }
+        self.all_took(told, join_all(told.iter().map(Target::bring_marks)).await)
     }
 
     /// `None` if the copies of this region can be written now.
@@ -187,6 +232,15 @@ impl<W: World> Group<W> {
             taking: taking_of(data.origin),
             lineage,
         };
+        self.write_each(targets, write).await
+    }
+
+    /// Writes to all of these drives, or to none if one that is this server's has no room.
+    pub(in crate::protocol) async fn write_each<'a>(
+        &self,
+        targets: &[Target<W>],
+        write: impl Fn(&Target<W>) -> Write<'a>,
+    ) -> Result<(), NotOnAll> {
         let writes: SmallVec<[Write<'_>; 2]> = targets.iter().map(write).collect();
         let mut prepared = prepare(targets, &writes);
         for _ in 0..MOST_ATTEMPTS {
@@ -216,7 +270,7 @@ impl<W: World> Group<W> {
     }
 
     /// The outcome of a change on every copy.
-    pub(super) fn all_took(
+    pub(in crate::protocol) fn all_took(
         &self,
         targets: &[Target<W>],
         outcomes: impl IntoIterator<Item = Result<(), DriveError>>,
@@ -239,7 +293,7 @@ impl<W: World> Group<W> {
 
     /// For a drive without room: a joining drive is given up, and the change goes on without it. Returns whether the
     /// drive was given up.
-    pub(super) fn give_up_if_it_joins(&self, target: &Target<W>) -> bool {
+    pub(in crate::protocol) fn give_up_if_it_joins(&self, target: &Target<W>) -> bool {
         let joins = self.lock().members.list[target.at].joins();
         if joins {
             self.give_up_joining(target.at, NO_ROOM);
@@ -257,10 +311,15 @@ impl<W: World> Group<W> {
 
     /// All targets have the write: whether that can be relied on. A drive that has left since the plan may have lost
     /// the write again, and be back without it. The marks are committed: later writes need not bring them again.
-    fn took(&self, targets: &[Target<W>], blocks: Blocks, changes: u64) -> bool {
+    fn took(&self, (targets, told): (&[Target<W>], &[Target<W>]), blocks: Blocks, changes: u64) -> bool {
         let mut state = self.lock();
         if state.changes != changes {
             return false;
+        }
+        for target in told.iter().chain(targets) {
+            for &(region, stale) in &target.stale {
+                state.members.list[stale].missed.said(region, target.at);
+            }
         }
         for target in targets.iter().filter(|target| !target.marks.is_empty()) {
             for region in self.shared.column.regions(blocks.first, blocks.count) {
@@ -268,15 +327,12 @@ impl<W: World> Group<W> {
                     busy.marked.insert(target.at);
                 }
             }
-            for &(region, stale) in &target.stale {
-                state.members.list[stale].missed.said(region, target.at);
-            }
         }
         true
     }
 }
 
-pub(super) fn taking_of(origin: Option<Origin>) -> Taking {
+pub(in crate::protocol) fn taking_of(origin: Option<Origin>) -> Taking {
     origin.map_or(Taking::Nothing, Taking::Request)
 }
 

@@ -4,6 +4,7 @@ use crate::column::members::RegionState;
 use crate::column::read::{Failed, Part, Reader};
 use crate::column::{Blocks, Group, State};
 use crate::holder::Holder;
+use crate::map::Column;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tepal_drive::DriveError;
@@ -12,7 +13,7 @@ use tepal_model::{BLOCK, IoError, Lineage, Segments};
 
 impl<W: World> Group<W> {
     /// A clean copy of each part of the blocks.
-    pub(super) fn choose_copies(
+    pub(in crate::protocol) fn choose_copies(
         &self,
         state: &State<W>,
         (blocks, seen): (Blocks, &Lineage),
@@ -24,7 +25,7 @@ impl<W: World> Group<W> {
         let alike = state.members.list.iter().all(|member| member.missed.is_empty());
         let cut = column.cut(blocks.first, blocks.count).take_while(|_| !alike);
         for (first, count) in cut.chain(alike.then_some((blocks.first, blocks.count))) {
-            let at = choose(state, column.region_of(first), first / BALANCED, reader)?;
+            let at = choose(state, (column, column.region_of(first)), first / BALANCED, reader)?;
             match parts.last_mut() {
                 Some(part) if part.at == at => part.blocks.count += count,
                 _ => {
@@ -36,7 +37,7 @@ impl<W: World> Group<W> {
         Ok(parts)
     }
 
-    pub(super) async fn read_parts(&self, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {
+    pub(in crate::protocol) async fn read_parts(&self, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {
         if let [part] = parts.as_slice() {
             return self.read_part(part).await;
         }
@@ -59,7 +60,7 @@ impl<W: World> Group<W> {
     }
 
     /// Reads block by block, each from any clean copy that can be read, and has the others repaired.
-    async fn read_around(&self, blocks: Blocks, seen: &Lineage) -> Result<Segments, Failed> {
+    pub(in crate::protocol) async fn read_around(&self, blocks: Blocks, seen: &Lineage) -> Result<Segments, Failed> {
         let mut segments = Segments::new();
         for block in blocks.each() {
             segments.extend(self.read_block_anywhere(block.first, seen).await?);
@@ -69,7 +70,7 @@ impl<W: World> Group<W> {
 
     async fn read_block_anywhere(&self, block: u64, seen: &Lineage) -> Result<Segments, Failed> {
         let column = &self.shared.column;
-        let copies = self.lock().members.clean(column.region_of(block));
+        let copies = self.lock().members.clean_copies(column, column.region_of(block));
         let RegionState::Clean(copies) = copies else { return Err(Failed::Away) };
         let mut bad = Vec::new();
         for at in copies {
@@ -118,8 +119,13 @@ const BALANCED: u64 = 16;
 /// others are a way off; of several such drives, each in turn. All requests of clients for the column come by here, so
 /// the load is balanced however few requests each client has under way. What a drive has to read for other columns, its
 /// server reports with each read.
-fn choose<W: World>(state: &State<W>, region: u64, turn: u64, reader: Reader<'_>) -> Result<usize, RegionState> {
-    match state.members.clean(region) {
+fn choose<W: World>(
+    state: &State<W>,
+    (column, region): (&Column, u64),
+    turn: u64,
+    reader: Reader<'_>,
+) -> Result<usize, RegionState> {
+    match state.members.clean_copies(column, region) {
         // Under a turn the region may be unresolved: there the first copy decides.
         RegionState::Clean(copies) if matches!(reader, Reader::HasTurn(_)) || copies.len() == 1 => Ok(copies[0]),
         RegionState::Clean(copies) => {

@@ -15,7 +15,7 @@ use tepal_drive::world::World;
 use tepal_model::{BLOCK, DriveId, Lineage, MapId, Segments, Taken, Taking};
 
 /// One copy of some blocks: the drive and the first block's place there.
-pub(super) struct Copy<W: World> {
+pub(in crate::protocol) struct Copy<W: World> {
     pub drive: Holder<W>,
     pub place: u64,
     /// The layers that count.
@@ -24,7 +24,7 @@ pub(super) struct Copy<W: World> {
 
 /// One line of the map's history, on which copies must agree.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(in crate::protocol) struct Line {
     pub seen: Lineage,
     /// The epochs that were agreed when the line was found: once they are over, nothing is changed by this line.
     pub epochs: Arc<Epochs>,
@@ -33,7 +33,7 @@ pub(super) struct Line {
 /// Which requests are noted along with a copied run. Requests are noted of blocks, whatever line they were written in.
 /// So the noted requests are right for a copy only when it's equal in all lines.
 #[derive(Clone, Copy)]
-pub(super) enum Saying<'a> {
+pub(in crate::protocol) enum Saying<'a> {
     /// These requests: there's no other line.
     Those(&'a [Taken]),
     /// No requests: earlier notes stay, until all lines are equal.
@@ -42,7 +42,7 @@ pub(super) enum Saying<'a> {
 
 impl<W: World> Group<W> {
     /// A copy of the blocks from `first` on, if its drive is here.
-    pub(super) fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
+    pub(in crate::protocol) fn copy(&self, state: &State<W>, at: usize, first: u64) -> Option<Copy<W>> {
         let drive = state.members.list[at].drive()?.clone();
         let line = Line::newest(&state.seen.epochs);
         Some(Copy { drive, place: self.shared.column.place(first), line })
@@ -50,7 +50,7 @@ impl<W: World> Group<W> {
 
     /// The lines in which some of these copies have anything, or one line in which they have nothing, in the order in
     /// which they are made equal: later lines see older ones too.
-    pub(super) async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
+    pub(in crate::protocol) async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
         let epochs = self.lock().seen.epochs.clone();
         let line = |seen: &Lineage| Line { seen: seen.clone(), epochs: epochs.clone() };
         let lines = epochs.history.lines();
@@ -70,7 +70,7 @@ impl<W: World> Group<W> {
 
     /// Once a snapshot is gone, drives may have joined the layers that it kept apart: data that was read by the earlier
     /// lines isn't copied by them.
-    pub(super) fn check_line(&self, target: &Copy<W>) -> Result<(), Failed> {
+    pub(in crate::protocol) fn check_line(&self, target: &Copy<W>) -> Result<(), Failed> {
         match Arc::ptr_eq(&self.lock().seen.epochs, &target.line.epochs) {
             true => Ok(()),
             false => Err(Failed::Away),
@@ -78,7 +78,7 @@ impl<W: World> Group<W> {
     }
 
     /// Whether some blocks of a copy show only older lines: the copy has nothing of them in its own line.
-    pub(super) async fn shows_older(&self, copy: &Copy<W>, run: Range<usize>) -> Result<bool, Failed> {
+    pub(in crate::protocol) async fn shows_older(&self, copy: &Copy<W>, run: Range<usize>) -> Result<bool, Failed> {
         let (first, count) = (copy.place + run.start as u64, run.len() as u64);
         let epochs = copy.drive.epochs_of(self.shared.column.map, first, count).await;
         let epochs = epochs.map_err(|error| failed(&copy.drive, error))?;
@@ -86,9 +86,9 @@ impl<W: World> Group<W> {
     }
 
     /// The clean copies of a block that are here, except the one on this drive.
-    pub(super) fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
+    pub(in crate::protocol) fn clean_copies_but(&self, id: DriveId, block: u64) -> Result<Vec<Copy<W>>, Failed> {
         let state = self.lock();
-        let clean = match state.members.clean(self.shared.column.region_of(block)) {
+        let clean = match state.members.clean_copies(&self.shared.column, self.shared.column.region_of(block)) {
             RegionState::Clean(clean) => clean,
             RegionState::Waiting => return Err(Failed::Away),
             RegionState::Lost => return Ok(Vec::new()),
@@ -124,7 +124,7 @@ impl<W: World> Copy<W> {
         Ok(has)
     }
 
-    async fn held(&self, map: MapId, count: u64, seen: &Lineage) -> Result<BTreeSet<u64>, Failed> {
+    pub async fn held(&self, map: MapId, count: u64, seen: &Lineage) -> Result<BTreeSet<u64>, Failed> {
         self.drive.held(map, self.place, count, seen).await.map_err(|error| failed(&self.drive, error))
     }
 
@@ -185,7 +185,7 @@ impl Line {
 }
 
 /// The requests that the blocks of both copies have taken.
-pub(super) fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
+pub(in crate::protocol) fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
     let both = |taken: &Taken| {
         let blocks = taken.first..taken.first + taken.count;
         let same = other.iter().filter(move |other| other.origin == taken.origin);
@@ -195,4 +195,4 @@ pub(super) fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<Taken> {
 }
 
 /// The CRC of a block of zeros.
-pub(super) static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));
+pub(in crate::protocol) static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));

@@ -21,6 +21,7 @@ use super::equalise::{Decided, Step};
 use crate::column::members::RegionState;
 use crate::column::members::join::NO_ROOM;
 use crate::column::read::Failed;
+use crate::map::Column;
 use crate::column::redundancy::Why;
 use crate::column::{Group, State};
 use std::ops::Range;
@@ -48,7 +49,7 @@ impl<W: World> Group<W> {
         if matches!(step.why, Why::Missed(_)) {
             return Err(Failed::Io(IoError::OutOfSpace));
         }
-        let full = self.lock().full(step.target.drive.id(), self.shared.column.region_of(step.first));
+        let full = self.lock().full(step.target.drive.id(), &self.shared.column, step.first);
         match full {
             Full::Away => Err(Failed::Away),
             Full::Joins(at) => {
@@ -109,11 +110,11 @@ impl<W: World> Group<W> {
 }
 
 impl<W: World> State<W> {
-    fn full(&self, id: DriveId, region: u64) -> Full {
+    fn full(&self, id: DriveId, column: &Column, block: u64) -> Full {
         let Some(at) = self.members.position(id).filter(|&at| self.members.list[at].drive().is_some()) else {
             return Full::Away;
         };
-        match self.members.clean(region) {
+        match self.members.clean_copies(column, column.region_of(block)) {
             _ if self.members.list[at].joins() => Full::Joins(at),
             RegionState::Clean(clean) if clean.contains(&at) => Full::Clean,
             RegionState::Clean(_) => Full::Behind(at),

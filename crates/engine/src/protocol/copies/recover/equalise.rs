@@ -51,7 +51,7 @@ enum Plan<W: World> {
 
 impl<W: World> Group<W> {
     /// Makes a region's copies equal: some steps at a time, and each to its end.
-    pub(in crate::protocol::primary) async fn equalise_region(&self, region: u64, why: Why) -> Result<(), Stuck> {
+    pub(in crate::protocol) async fn equalise_region(&self, region: u64, why: Why) -> Result<(), Stuck> {
         let (first, count) = self.shared.column.blocks_of(region);
         let steps: Vec<u64> = (first..first + count).step_by(STEP as usize).collect();
         for some in steps.chunks(STEPS_AT_ONCE) {
@@ -90,7 +90,7 @@ impl<W: World> Group<W> {
         };
         let mut state = self.lock();
         state.serves().map_err(Stuck::Failed)?;
-        let clean = match state.members.clean(self.shared.column.region_of(blocks.first)) {
+        let clean = match state.members.clean_copies(&self.shared.column, self.shared.column.region_of(blocks.first)) {
             RegionState::Clean(clean) => clean,
             RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
             RegionState::Lost => return Err(Stuck::Failed(lost())),
@@ -105,7 +105,9 @@ impl<W: World> Group<W> {
             let member = &state.members.list[at];
             member.joins() && Some(at) != only && member.missed.contains(region)
         };
-        let every = (0..self.shared.copies).filter(|&at| !comes_later(at)).filter_map(copy);
+        let keepers = self.shared.column.keepers(region);
+        let keeps = |at: &usize| keepers.contains(state.members.list[*at].fragment);
+        let every = (0..self.shared.copies).filter(keeps).filter(|&at| !comes_later(at)).filter_map(copy);
         let targets = every.filter(|(at, _)| wanted(*at)).map(|(_, copy)| copy).collect();
         Ok(Plan::Go { source, targets })
     }
@@ -361,13 +363,13 @@ impl<W: World> Group<W> {
     }
 
     /// The room that is kept back for repairs is for the copies that a drive has, not for a joining drive's.
-    fn may_use_reserve(&self, target: &Copy<W>) -> bool {
+    pub(in crate::protocol) fn may_use_reserve(&self, target: &Copy<W>) -> bool {
         self.shared.placed.joins.is_none_or(|joins| joins.drive != target.drive.id())
     }
 
     /// Whether all clean copies of these blocks of a region hold the same, by their checksums. Makes the copies equal
     /// if they don't.
-    pub(in crate::protocol::primary) async fn compare_copies_of(&self, blocks: Blocks) -> Result<bool, IoError> {
+    pub(in crate::protocol) async fn compare_copies_of(&self, blocks: Blocks) -> Result<bool, IoError> {
         let before = self.lock().jobs.copied;
         match self.equalise(blocks, Why::Doubted).await {
             Ok(()) => Ok(self.lock().jobs.copied == before),

@@ -11,7 +11,7 @@ use tepal_model::{IoError, Lineage};
 
 impl<W: World> Group<W> {
     /// Which blocks hold something, as runs.
-    pub(super) async fn held_by_copies(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
+    pub(in crate::protocol) async fn held_by_copies(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
         let column = &self.shared.column;
         let mut runs = Vec::new();
         for Part { drive, blocks, seen, .. } in parts {
@@ -25,7 +25,7 @@ impl<W: World> Group<W> {
 
     /// Which blocks may differ between two readers, as runs: blocks of which a copy has something that one of the
     /// readers doesn't see. What a copy shows is right for both readers, whichever copy it is.
-    pub(super) async fn differing_on_copies(
+    pub(in crate::protocol) async fn differing_on_copies(
         &self,
         parts: &[Part<W>],
         before: &Lineage,
@@ -40,7 +40,7 @@ impl<W: World> Group<W> {
     }
 
     /// The same of one copy: the blocks that may differ, numbered from the first one.
-    async fn changed_at(
+    pub(in crate::protocol) async fn changed_at(
         &self,
         drive: &Holder<W>,
         blocks: Blocks,
@@ -70,12 +70,12 @@ impl<W: World> Group<W> {
 
     /// The first blocks of the extents that hold anything, of all copies that are here. With `noted`, also of the
     /// extents that have taken requests.
-    pub(super) async fn extents_of_copies(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
+    pub(in crate::protocol) async fn extents_of_copies(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
         let column = self.shared.column;
         let copies: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         let mut extents = BTreeSet::new();
         for drive in copies {
-            let held = match drive.extents_of(column.map, column.places(), noted).await {
+            let held = match drive.extents_of(column.map, column.places_of_copies(), noted).await {
                 Ok(held) => held,
                 Err(DriveError::Lost(loss)) => {
                     self.lose(vec![(drive.id(), loss)]).await;

@@ -11,7 +11,7 @@ use tepal_model::{IoError, Taken};
 impl<W: World> Group<W> {
     /// Makes a damaged copy of a block right again, from a right copy, if the block wasn't written since. `Damaged` if
     /// no clean copy here is right, `Unavailable` if the damaged copy isn't here, or the others aren't.
-    pub(in crate::protocol::primary) async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
+    pub(in crate::protocol) async fn repair(&self, block: u64, at: usize) -> Result<(), IoError> {
         let region = self.shared.column.region_of(block);
         loop {
             let turn = self.shared.order.line_up_repair(block, 1).turn().await;
@@ -79,7 +79,7 @@ impl<W: World> Group<W> {
 
     /// Whether another copy of a block, which isn't clean, may have the data of a damaged copy: the checksums say so,
     /// or couldn't be compared.
-    pub(in crate::protocol::primary) async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
+    pub(in crate::protocol) async fn may_have(&self, block: u64, damaged: usize, other: usize) -> bool {
         let (damaged, other) = {
             let state = self.lock();
             (self.copy(&state, damaged, block), self.copy(&state, other, block))

@@ -10,10 +10,10 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{IoError, Lineage, Origin, Taken, Taking};
+use tepal_model::{IoError, Lineage, MapId, Origin, Taken, Taking};
 
 impl<W: World> Group<W> {
-    pub(super) async fn clear_copies(
+    pub(in crate::protocol) async fn clear_copies(
         &self,
         blocks: Blocks,
         origin: Option<Origin>,
@@ -21,24 +21,34 @@ impl<W: World> Group<W> {
     ) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
         let clear = async |targets: &[Target<W>], lineage: &Lineage| {
-            let full = targets.iter().filter(|target| !target.drive.may_clear(run, lineage));
-            let (without, full): (Vec<_>, Vec<_>) = full.partition(|target| self.give_up_if_it_joins(target));
-            if !full.is_empty() {
-                return Err(NotOnAll::Space);
-            } else if !without.is_empty() {
-                return Err(NotOnAll::Lost(Vec::new())); // the change goes on without these drives
-            }
-            // Blocks that are hidden from the volume, and stay for snapshots, may take space.
-            let clear = async |target: &Target<W>| {
-                target.drive.clear(run, target.marks.clone(), taking_of(origin), lineage).await
-            };
-            self.each_took(targets, clear).await
+            self.clear_each(targets, run, taking_of(origin), lineage).await
         };
-        self.until_all_took(blocks, writing, clear).await
+        self.until_keepers_took(blocks, writing, clear).await
+    }
+
+    /// Takes blocks of drives out, on all drives or on none.
+    pub(in crate::protocol) async fn clear_each(
+        &self,
+        targets: &[Target<W>],
+        run: (MapId, u64, u64),
+        taking: Taking,
+        lineage: &Lineage,
+    ) -> Result<(), NotOnAll> {
+        let full = targets.iter().filter(|target| !target.drive.may_clear(run, lineage));
+        let (without, full): (Vec<_>, Vec<_>) = full.partition(|target| self.give_up_if_it_joins(target));
+        if !full.is_empty() {
+            return Err(NotOnAll::Space);
+        } else if !without.is_empty() {
+            return Err(NotOnAll::Lost(Vec::new())); // the change goes on without these drives
+        }
+        // Blocks that are hidden from the volume, and stay for snapshots, may take space.
+        let clear =
+            async |target: &Target<W>| target.drive.clear(run, target.marks.clone(), taking.clone(), lineage).await;
+        self.each_took(targets, clear).await
     }
 
     /// Notes on the copies that are here that blocks have taken these requests, and no others.
-    pub(super) async fn note_on_copies(
+    pub(in crate::protocol) async fn note_on_copies(
         &self,
         blocks: Blocks,
         requests: &[Taken],
@@ -52,12 +62,12 @@ impl<W: World> Group<W> {
             };
             self.each_took(targets, note).await
         };
-        self.until_all_took(blocks, writing, note).await
+        self.until_keepers_took(blocks, writing, note).await
     }
 
     /// Takes out what one line of the map's history holds of these blocks, and what hides older lines there: the older
     /// lines are seen again.
-    pub(super) async fn uncover_copies(&self, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+    pub(in crate::protocol) async fn uncover_copies(&self, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
         let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
             let uncover = async |target: &Target<W>| {
@@ -66,11 +76,11 @@ impl<W: World> Group<W> {
             };
             self.each_took(targets, uncover).await
         };
-        self.until_all_took(blocks, writing, uncover).await
+        self.until_keepers_took(blocks, writing, uncover).await
     }
 
     /// Makes a change on every copy at once.
-    async fn each_took(
+    pub(in crate::protocol) async fn each_took(
         &self,
         targets: &[Target<W>],
         change: impl AsyncFn(&Target<W>) -> Result<(), DriveError>,
@@ -79,12 +89,12 @@ impl<W: World> Group<W> {
     }
 
     /// Whether all clean copies of blocks of one region are here and hold nothing.
-    pub(super) async fn copies_are_empty(&self, blocks: Blocks, seen: &Lineage) -> bool {
+    pub(in crate::protocol) async fn copies_are_empty(&self, blocks: Blocks, seen: &Lineage) -> bool {
         let column = &self.shared.column;
         let copies: SmallVec<[_; 2]> = {
             let state = self.lock();
             let region = column.region_of(blocks.first);
-            let RegionState::Clean(copies) = state.members.clean(region) else { return false };
+            let RegionState::Clean(copies) = state.members.clean_copies(column, region) else { return false };
             if state.unsure.regions.contains(&region) {
                 return false;
             }
@@ -102,14 +112,14 @@ impl<W: World> Group<W> {
     }
 
     /// Whether every copy is on a drive of this server and has nothing of these blocks, in any epoch.
-    pub(super) fn copies_are_bare(&self, state: &State<W>, blocks: Blocks) -> bool {
+    pub(in crate::protocol) fn copies_are_bare(&self, state: &State<W>, blocks: Blocks) -> bool {
         let (map, first) = (self.shared.column.map, self.shared.column.place(blocks.first));
         let copies: SmallVec<[&Holder<W>; 2]> = state.members.here().collect();
         copies.len() >= self.shared.copies && copies.iter().all(|copy| copy.is_bare(map, first, blocks.count))
     }
 
     /// Whether every copy is here and empty.
-    pub(super) async fn copies_hold_nothing(&self) -> bool {
+    pub(in crate::protocol) async fn copies_hold_nothing(&self) -> bool {
         let copies: SmallVec<[Holder<W>; 2]> = self.lock().members.here().cloned().collect();
         if copies.len() < self.shared.copies {
             return false;
@@ -125,7 +135,7 @@ impl<W: World> Group<W> {
 
 impl<W: World> Target<W> {
     /// Brings the marks ahead of a change that takes none with it.
-    async fn bring_marks(&self) -> Result<(), DriveError> {
+    pub(in crate::protocol) async fn bring_marks(&self) -> Result<(), DriveError> {
         match self.marks.is_empty() {
             true => Ok(()),
             false => self.drive.record(self.marks.clone(), true).await,

@@ -4,3 +4,5 @@ mod copy;
 mod equalise;
 mod repair;
 mod without_room;
+
+pub(in crate::protocol) use copy::{Copy, Line, ZEROS};

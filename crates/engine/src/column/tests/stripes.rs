@@ -1,0 +1,241 @@
+//! Stories of columns that an erasure code keeps.
+
+use super::*;
+use crate::Trouble;
+use crate::column::Group;
+use crate::protocol::Kept;
+use tepal_sim::executor::Limits;
+use tepal_sim::random::Stream;
+use tepal_sim::{Executor, SimWorld};
+
+/// Blocks that stories write: several stripes of several columns, and more than one region.
+const BLOCKS: u64 = 1200;
+
+/// A volume, and what it should show of each block.
+struct Told {
+    rig: Rig,
+    blocks: Vec<u8>,
+    /// The same of snapshots, by epoch.
+    snapshots: Vec<(u32, Vec<u8>)>,
+    byte: u8,
+}
+
+impl Told {
+    async fn new(world: SimWorld, layout: &'static str, drives: usize) -> Self {
+        let rig = Rig::new(world, layout, drives).await;
+        assert!(rig.volume.groups().iter().all(|group| group.shared.kept == Kept::Stripes));
+        Told { rig, blocks: vec![0; BLOCKS as usize], snapshots: Vec::new(), byte: 0 }
+    }
+
+    async fn write(&mut self, first: u64, count: u64) {
+        self.byte = self.byte % 250 + 1;
+        self.rig.write(first, self.byte, count as usize).await.unwrap();
+        self.blocks[first as usize..(first + count) as usize].fill(self.byte);
+    }
+
+    async fn trim(&mut self, first: u64, count: u64) {
+        self.rig.volume.trim(first * BLOCK, count * BLOCK).await.unwrap();
+        self.blocks[first as usize..(first + count) as usize].fill(0);
+    }
+
+    fn snapshot(&mut self) {
+        let epoch = self.snapshots.len() as u32 + 1;
+        self.snapshots.push((epoch, self.blocks.clone()));
+        let readers: Vec<String> = (1..=epoch + 1).map(|newest| format!("0-{newest}")).collect();
+        self.rig.follow(&readers.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    async fn check(&self) {
+        let data = join(&self.rig.volume.read(0, BLOCKS * BLOCK).await.unwrap());
+        for (block, (bytes, wanted)) in data.chunks(BLOCK as usize).zip(&self.blocks).enumerate() {
+            assert!(bytes.iter().all(|byte| byte == wanted), "block {block}: {} instead of {wanted}", bytes[0]);
+        }
+        for (epoch, blocks) in &self.snapshots {
+            let snapshot = self.rig.volume.snapshot(*epoch, self.rig.volume.size());
+            let data = join(&snapshot.read(0, BLOCKS * BLOCK).await.unwrap());
+            for (block, (bytes, wanted)) in data.chunks(BLOCK as usize).zip(blocks).enumerate() {
+                let found = bytes[0];
+                assert!(bytes.iter().all(|byte| byte == wanted), "{epoch} {block}: {found} instead of {wanted}");
+            }
+        }
+    }
+
+    /// Returns when the log is empty.
+    async fn until_destaged(&self) {
+        let is_empty = |group: &Group<SimWorld>| group.shared.log.is_known_empty();
+        while !self.rig.volume.groups().iter().all(is_empty) {
+            self.rig.world.sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Returns when all drives that are here are up to date.
+    async fn until_caught_up(&self) {
+        let is_away = |problem: &Trouble| matches!(problem, Trouble::Away { .. });
+        loop {
+            match self.rig.volume.health() {
+                VolumeHealth::Healthy => return,
+                VolumeHealth::Degraded(troubles) if troubles.iter().all(is_away) => return,
+                _ => self.rig.world.sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    async fn power_cycle(&mut self) {
+        self.rig.world.kill();
+        self.rig.disks.iter().for_each(SimDisk::cut_power);
+        self.rig.restart(|_| true).await;
+    }
+}
+
+#[test]
+fn stripes_show_what_was_written_before_and_after_destaging() {
+    told(|world| async move {
+        for (layout, drives) in [("ec:2+1", 3), ("ec:4+2", 6), ("ec:3+2", 5)] {
+            let mut told = Told::new(world.clone(), layout, drives).await;
+            told.write(3, 1).await;
+            told.write(10, 200).await;
+            told.check().await;
+            told.until_destaged().await;
+            told.check().await;
+            told.write(60, 7).await;
+            told.trim(100, 60).await;
+            told.write(500, 400).await;
+            told.check().await;
+            told.until_destaged().await;
+            told.check().await;
+        }
+    });
+}
+
+#[test]
+fn destaged_data_takes_its_fragments_and_no_more() {
+    told(|world| async move {
+        let mut told = Told::new(world, "ec:2+1", 3).await;
+        told.write(0, 480).await;
+        told.until_destaged().await;
+        let of_drive = |drive: u64| told.rig.engine.drive(DriveId(drive)).unwrap().allocated_of(MapId(1));
+        assert_eq!((1..=3).map(of_drive).sum::<u64>(), 480 * BLOCK / 2 * 3);
+        told.trim(0, BLOCKS).await;
+        told.until_destaged().await;
+        let of_drive = |drive: u64| told.rig.engine.drive(DriveId(drive)).unwrap().allocated_of(MapId(1));
+        assert_eq!((1..=3).map(of_drive).sum::<u64>(), 0);
+    });
+}
+
+#[test]
+fn data_outlives_as_many_drives_as_there_is_code() {
+    told(|world| async move {
+        for (layout, drives, lost) in [("ec:2+1", 3, vec![1]), ("ec:4+2;min_extra=0", 6, vec![0, 4])] {
+            for destaged in [false, true] {
+                let mut told = Told::new(world.clone(), layout, drives).await;
+                told.write(0, 700).await;
+                if destaged {
+                    told.until_destaged().await;
+                }
+                for &nth in &lost {
+                    told.rig.lose(nth).await;
+                }
+                told.check().await;
+                told.write(90, 40).await;
+                told.check().await;
+                told.until_destaged().await;
+                told.check().await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_returned_drive_catches_up_with_what_changed() {
+    told(|world| async move {
+        let mut told = Told::new(world, "ec:2+1", 3).await;
+        told.write(0, 700).await;
+        told.until_destaged().await;
+        told.rig.lose(0).await;
+        told.write(90, 200).await;
+        told.trim(400, 200).await;
+        told.until_destaged().await;
+        told.write(10, 20).await;
+        told.rig.bring_back(0).await;
+        told.rig.until_healthy().await;
+        told.rig.lose(2).await;
+        told.check().await;
+    });
+}
+
+#[test]
+fn stripes_survive_power_losses_at_any_moment() {
+    tell_many("ec:2+1", 3);
+}
+
+#[test]
+fn wide_stripes_survive_power_losses_at_any_moment() {
+    tell_many("ec:3+2;min_extra=0", 5);
+}
+
+fn tell_many(layout: &'static str, drives: usize) {
+    let seeds = std::env::var("TEPAL_STORIES").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
+    for seed in 0..seeds {
+        let executor = Executor::new(seed, Limits::default(), false);
+        let world = SimWorld::boot(executor.core(), "server");
+        if let Err(failure) = executor.run(any_story(world, layout, drives, seed)) {
+            panic!("seed {seed}: {failure}");
+        }
+    }
+}
+
+/// Writes, discards, snapshots, lost and returned drives, power losses, in any order.
+async fn any_story(world: SimWorld, layout: &'static str, drives: usize, seed: u64) {
+    let mut told = Told::new(world, layout, drives).await;
+    let code = told.rig.volume.groups()[0].shared.fragments.code as usize;
+    let mut random = Stream::new(seed);
+    let mut away: Vec<usize> = Vec::new();
+    for _ in 0..60 {
+        let first = random.between(0..BLOCKS - 300);
+        match random.between(0..16) {
+            0..6 => {
+                let count = random.between(1..4);
+                told.write(first, count).await;
+            }
+            6..8 => {
+                let count = random.between(1..300);
+                told.write(first, count).await;
+            }
+            8 => {
+                let count = random.between(1..300);
+                told.trim(first, count).await;
+            }
+            9 => told.snapshot(),
+            10 if away.len() < code => {
+                told.until_caught_up().await;
+                let nth = random.between(0..drives as u64) as usize;
+                if !away.contains(&nth) {
+                    told.rig.lose(nth).await;
+                    away.push(nth);
+                }
+            }
+            11 if !away.is_empty() => {
+                let nth = away.remove(0);
+                told.rig.bring_back(nth).await;
+                told.until_caught_up().await;
+            }
+            12 => told.until_destaged().await,
+            13 => {
+                told.power_cycle().await;
+                away.clear();
+            }
+            14 => told.rig.world.sleep(Duration::from_millis(random.between(0..3000))).await,
+            _ => told.check().await,
+        }
+    }
+    told.check().await;
+    for nth in away {
+        told.rig.bring_back(nth).await;
+    }
+    told.rig.until_healthy().await;
+    told.until_destaged().await;
+    for nth in 0..code {
+        told.rig.lose((nth + 1) % drives).await;
+    }
+    told.check().await;
+}

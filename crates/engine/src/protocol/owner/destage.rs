@@ -1,0 +1,296 @@
+//! Destaging: the log's blocks go in place, stripe by stripe, and leave the log.
+
+use super::log::Phase;
+use super::read::cut;
+use super::stripe::{Stripe, runs};
+use crate::column::background::{Stuck, failed};
+use crate::column::epochs::Writing;
+use crate::column::members::RegionState;
+use crate::column::read::{Failed, lost};
+use crate::column::redundancy::{Data, Written};
+use crate::column::Group;
+use crate::map::ROWS;
+use crate::protocol::copies::recover::Line;
+use bytes::Bytes;
+use futures_util::future::{join_all, select};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+use tepal_drive::world::{Gather, Tick, World};
+use tepal_model::IoError;
+
+/// A stripe stays in the log for so long after its last write: neighbouring writes fill it meanwhile.
+const QUIET: Duration = Duration::from_secs(2);
+/// With more stripes in the log than this, the one that was written first isn't left there for more.
+const MOST_LOGGED: usize = 4096;
+/// Stripes that are destaged at a time.
+const AT_ONCE: usize = 4;
+/// How often to look for stripes that have become quiet.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What to do next.
+enum Next {
+    List,
+    Destage(Vec<u64>),
+    Rest,
+    End,
+}
+
+impl<W: World> Group<W> {
+    /// Starts destaging, if there may be anything in the log and no task does it already.
+    pub(super) fn start_destaging(&self) {
+        {
+            let state = self.lock();
+            let mut known = self.shared.log.lock();
+            let is_done = known.listed == Some(state.changes) && known.stripes.is_empty();
+            if known.is_tended || is_done || state.served.removed {
+                return;
+            }
+            known.is_tended = true;
+        }
+        let group = self.clone();
+        self.shared.world.spawn(Box::pin(async move { group.destage_all().await }));
+    }
+
+    async fn destage_all(self) {
+        // Stripes that couldn't be destaged are tried again after a while.
+        let mut postponed: BTreeSet<u64> = BTreeSet::new();
+        loop {
+            match self.next_to_destage(&postponed) {
+                Next::End => return,
+                Next::List => {
+                    if self.list_log().await.is_err() {
+                        self.rest(LOOK).await;
+                    }
+                }
+                Next::Rest => {
+                    self.rest(LOOK).await;
+                    postponed.clear();
+                }
+                Next::Destage(stripes) => {
+                    let outcomes = join_all(stripes.iter().map(|&stripe| self.destage(stripe))).await;
+                    for (stripe, outcome) in stripes.into_iter().zip(outcomes) {
+                        if let Err(stuck) = outcome {
+                            if let Stuck::Failed(error) = stuck {
+                                tracing::debug!(stripe, %error, "a stripe stays in the log for now");
+                            }
+                            postponed.insert(stripe);
+                        }
+                    }
+                    self.shared.world.give_way().await;
+                }
+            }
+        }
+    }
+
+    async fn rest(&self, time: Duration) {
+        let change = Group::next_change(&mut self.lock());
+        select(Box::pin(self.shared.world.sleep(time)), change).await;
+    }
+
+    fn next_to_destage(&self, postponed: &BTreeSet<u64>) -> Next {
+        let now = self.shared.world.now();
+        let state = self.lock();
+        let mut known = self.shared.log.lock();
+        if state.served.removed {
+            known.is_tended = false;
+            return Next::End;
+        }
+        if known.listed != Some(state.changes) {
+            return if state.members.has_unheard() { Next::Rest } else { Next::List };
+        }
+        if known.stripes.is_empty() {
+            known.is_tended = false;
+            return Next::End;
+        }
+        let many = known.stripes.len() > MOST_LOGGED;
+        let is_due = |written: Tick| many || now.0.saturating_sub(written.0) >= QUIET;
+        let mut due: Vec<(Tick, u64)> = known
+            .stripes
+            .iter()
+            .filter(|(stripe, written)| is_due(**written) && !postponed.contains(stripe))
+            .map(|(&stripe, &written)| (written, stripe))
+            .collect();
+        due.sort_unstable();
+        due.truncate(AT_ONCE);
+        if due.is_empty() { Next::Rest } else { Next::Destage(due.into_iter().map(|(_, stripe)| stripe).collect()) }
+    }
+
+    /// Finds the stripes of which any log here has something.
+    async fn list_log(&self) -> Result<(), IoError> {
+        let changes = self.lock().changes;
+        let held = self.extents_of_copies(false).await?;
+        let stripes: BTreeSet<u64> =
+            held.into_iter().map(|first| Stripe::of(&self.shared.column, first).number).collect();
+        let state = self.lock();
+        // A drive that came meanwhile may not have been asked.
+        if state.changes == changes {
+            let mut known = self.shared.log.lock();
+            for stripe in stripes {
+                known.stripes.entry(stripe).or_default();
+            }
+            known.listed = Some(changes);
+        }
+        Ok(())
+    }
+
+    /// Brings a stripe's blocks from the log in place.
+    pub(super) async fn destage(&self, number: u64) -> Result<(), Stuck> {
+        let stripe = Stripe::numbered(&self.shared.column, number);
+        let blocks = stripe.blocks();
+        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
+        loop {
+            {
+                let mut state = self.lock();
+                state.serves().map_err(Stuck::Failed)?;
+                match state.members.clean(stripe.region()) {
+                    // First it's decided what the log has.
+                    RegionState::Clean(_) if !state.unsure.regions.contains(&stripe.region()) => {}
+                    RegionState::Lost => return Err(Stuck::Failed(lost())),
+                    RegionState::Clean(_) | RegionState::Waiting => {
+                        return Err(Stuck::Waits(Group::next_change(&mut state)));
+                    }
+                }
+            }
+            match self.destage_all_lines(stripe).await {
+                Ok(()) => {
+                    self.shared.log.lock().stripes.remove(&number);
+                    return Ok(());
+                }
+                Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                Err(Failed::Away) => {}
+                Err(Failed::Io(IoError::NotNow)) => {} // the lines are others by now
+                Err(Failed::Io(error)) => return Err(Stuck::Failed(error)),
+            }
+            self.shared.world.give_way().await;
+        }
+    }
+
+    async fn destage_all_lines(&self, stripe: Stripe) -> Result<(), Failed> {
+        let lines = {
+            let keeper = self.keeper(stripe.region())?;
+            let copy = {
+                let state = self.lock();
+                let at = state.members.position(keeper.id()).ok_or(Failed::Away)?;
+                self.copy(&state, at, stripe.blocks().first).ok_or(Failed::Away)?
+            };
+            self.lines(stripe.blocks().count, std::iter::once(&copy)).await?
+        };
+        for line in &lines {
+            self.destage_line(stripe, line).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings what the log has of one line in place. The log has nothing of older lines any more.
+    async fn destage_line(&self, stripe: Stripe, line: &Line) -> Result<(), Failed> {
+        let (map, blocks) = (self.shared.column.map, stripe.blocks());
+        let own = {
+            let keeper = self.keeper(stripe.region())?;
+            let copy = {
+                let state = self.lock();
+                let at = state.members.position(keeper.id()).ok_or(Failed::Away)?;
+                self.copy(&state, at, blocks.first).ok_or(Failed::Away)?
+            };
+            copy.on(line).has_itself(map, blocks.count).await?
+        };
+        if own.is_empty() {
+            return Ok(());
+        }
+        let shown = self.logged_blocks(blocks, &line.seen).await?;
+        let is_shown = |unit: u64, row: u64| shown.contains(&(unit * ROWS + row));
+        let units = blocks.count / ROWS;
+        // Rows of which the log shows something go in place. Of others it only hides what has gone in place since.
+        let touched = |row: u64| (0..units).any(|unit| own.contains(&(unit * ROWS + row)));
+        let goes = |row: u64| touched(row) && (0..units).any(|unit| is_shown(unit, row));
+        let held = {
+            let source = self.sources(stripe)?.into_iter().next().ok_or(Failed::Away)?;
+            let place = self.shared.column.place(stripe.rows(&(0..ROWS)).first);
+            let held = source.drive.held(map, place, ROWS, &line.seen).await;
+            held.map_err(|error| failed(&source.drive, error))?
+        };
+        let changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
+        for is_held in [true, false] {
+            for rows in runs(ROWS, |row| goes(row) && held.contains(&row) == is_held) {
+                let data = self.data_of_rows(stripe, &rows, &line.seen).await?;
+                if is_held {
+                    self.fill(stripe, &rows, &data, line, is_shown).await?;
+                }
+                self.place_rows(stripe, &rows, &data, line, is_held).await?;
+            }
+        }
+        changing.goes_on(Phase::Leaving);
+        for rows in runs(ROWS, touched) {
+            let parts = match rows.end - rows.start == ROWS {
+                true => vec![blocks],
+                false => (0..units as usize).map(|unit| stripe.unit(unit, &rows)).collect(),
+            };
+            for part in parts {
+                let mut writing = Writing::line(line.epochs.clone(), &line.seen);
+                self.done(stripe, self.uncover_copies(part, &mut writing).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the log show all blocks of rows that hold something in place.
+    async fn fill(
+        &self,
+        stripe: Stripe,
+        rows: &Range<u64>,
+        data: &[Bytes],
+        line: &Line,
+        is_shown: impl Fn(u64, u64) -> bool,
+    ) -> Result<(), Failed> {
+        for (unit, bytes) in data.iter().enumerate() {
+            for run in runs(rows.end, |row| row >= rows.start && !is_shown(unit as u64, row)) {
+                let missing = cut(bytes, run.start - rows.start..run.end - rows.start);
+                let missing = Data::new(stripe.unit(unit, &run).first, Gather::from_iter([missing]), None);
+                let mut writing = Writing::line(line.epochs.clone(), &line.seen);
+                self.done(stripe, self.write_copies(&missing, true, &mut writing).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes rows in place. Rows of zeros hold nothing.
+    async fn place_rows(
+        &self,
+        stripe: Stripe,
+        rows: &Range<u64>,
+        data: &[Bytes],
+        line: &Line,
+        is_held: bool,
+    ) -> Result<(), Failed> {
+        let count = rows.end - rows.start;
+        let is_zero = |row: u64| data.iter().all(|bytes| cut(bytes, row..row + 1).iter().all(|&byte| byte == 0));
+        let zeros: Vec<bool> = (0..count).map(is_zero).collect();
+        for run in runs(count, |row| !zeros[row as usize]) {
+            let some: Vec<Bytes> = data.iter().map(|bytes| cut(bytes, run.clone())).collect();
+            let rows = rows.start + run.start..rows.start + run.end;
+            let mut writing = Writing::line(line.epochs.clone(), &line.seen);
+            self.done(stripe, self.write_rows(stripe, &rows, &some, &mut writing).await)?;
+        }
+        for run in runs(count, |row| zeros[row as usize] && is_held) {
+            let rows = rows.start + run.start..rows.start + run.end;
+            let mut writing = Writing::line(line.epochs.clone(), &line.seen);
+            self.done(stripe, self.clear_rows(stripe, &rows, &mut writing).await)?;
+        }
+        Ok(())
+    }
+
+    /// A step of destaging that couldn't be finished leaves members different: its region is settled before anything is read there.
+    fn done(&self, stripe: Stripe, written: Result<Written, IoError>) -> Result<(), Failed> {
+        match written {
+            Ok(Written::Done) => Ok(()),
+            Ok(Written::Waits { begun, .. }) => {
+                if begun {
+                    self.differ(stripe.blocks());
+                }
+                let reason = "too few drives are here to bring a stripe from the log in place".to_owned();
+                Err(Failed::Io(IoError::Unavailable { reason }))
+            }
+            Err(error) => Err(Failed::Io(error)),
+        }
+    }
+}

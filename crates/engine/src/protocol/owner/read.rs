@@ -1,0 +1,273 @@
+//! Reading: from the log what the log has, the rest from its data fragment, or decoded from any M others.
+
+use super::stripe::Stripe;
+use crate::column::background::failed;
+use crate::column::members::RegionState;
+use crate::column::read::{Failed, Part, damaged};
+use crate::column::{Blocks, Group, State};
+use crate::holder::Holder;
+use crate::map::ROWS;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use tepal_codec::erasure::{ErasureCode, Fragment};
+use tepal_drive::DriveError;
+use tepal_drive::world::World;
+use tepal_model::buffer::join;
+use tepal_model::{BLOCK, Buffer, Lineage, Segments};
+
+/// A clean fragment of a region that is here.
+pub(super) struct Source<W: World> {
+    /// The member.
+    pub at: usize,
+    pub fragment: usize,
+    pub drive: Holder<W>,
+}
+
+impl<W: World> Group<W> {
+    /// For each part of the blocks that is of one data fragment, the member that has it. If that one isn't here, another one.
+    pub(super) fn choose_fragments(
+        &self,
+        state: &State<W>,
+        (blocks, seen): (Blocks, &Lineage),
+    ) -> Result<SmallVec<[Part<W>; 1]>, RegionState> {
+        let column = &self.shared.column;
+        let mut parts: SmallVec<[Part<W>; 1]> = SmallVec::new();
+        for (first, count) in column.cut(blocks.first, blocks.count) {
+            let clean = match state.members.clean(column.region_of(first)) {
+                RegionState::Clean(clean) => clean,
+                state => return Err(state),
+            };
+            for unit in Blocks::new(first, count).pieces(ROWS) {
+                let (fragment, _) = Stripe::of(column, unit.first).locate(unit);
+                let is_it = |at: &&usize| state.members.list[**at].fragment == fragment;
+                let at = clean.iter().find(is_it).copied().unwrap_or(clean[0]);
+                let drive = state.members.list[at].drive().cloned().ok_or(RegionState::Waiting)?;
+                parts.push(Part { at, drive, blocks: unit, seen: seen.clone() });
+            }
+        }
+        Ok(parts)
+    }
+
+    pub(super) async fn read_units(&self, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {
+        if let [part] = parts.as_slice() {
+            return self.read_unit(part).await;
+        }
+        let mut segments = Segments::new();
+        for part in join_all(parts.iter().map(|part| self.read_unit(part))).await {
+            segments.extend(part?);
+        }
+        Ok(segments)
+    }
+
+    async fn read_unit(&self, part: &Part<W>) -> Result<Segments, Failed> {
+        let stripe = Stripe::of(&self.shared.column, part.blocks.first);
+        let (fragment, rows) = stripe.locate(part.blocks);
+        let is_direct = {
+            let state = self.lock();
+            let is_logged = state.is_logged(&self.shared.log.lock(), stripe.number);
+            !is_logged && state.members.list[part.at].fragment == fragment
+        };
+        if is_direct {
+            let place = self.shared.column.place(stripe.rows(&rows).first);
+            match part.drive.read(self.shared.column.map, place, part.blocks.count, &part.seen).await {
+                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(part.drive.id(), loss)),
+                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {}
+                Ok(segments) => return Ok(segments),
+            }
+        }
+        Box::pin(self.read_with_log(stripe, part)).await
+    }
+
+    /// Blocks of one data fragment, from wherever each of them is.
+    async fn read_with_log(&self, stripe: Stripe, part: &Part<W>) -> Result<Segments, Failed> {
+        loop {
+            let since = self.shared.log.lock().changes();
+            let (data, decoded) = self.overlaid(stripe, part.blocks, &part.seen).await?;
+            if !self.shared.log.lock().disturbed(stripe.number, since, decoded) {
+                return Ok(data);
+            }
+            // A reader that has the blocks' turn meets no change: a stripe changes as a whole.
+            let blocks = stripe.blocks();
+            join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+        }
+    }
+
+    /// Blocks of one data fragment as the log shows them, else as they are in place; and whether any was decoded. The caller knows that
+    /// nothing leaves the log meanwhile, nor changes in place.
+    pub(super) async fn overlaid(
+        &self,
+        stripe: Stripe,
+        blocks: Blocks,
+        seen: &Lineage,
+    ) -> Result<(Segments, bool), Failed> {
+        let logged = self.logged_blocks(blocks, seen).await?;
+        let (mut segments, mut decoded) = (Segments::new(), false);
+        let mut at = 0;
+        while at < blocks.count {
+            let is_logged = logged.contains(&at);
+            let count = (at..blocks.count).take_while(|nth| logged.contains(nth) == is_logged).count() as u64;
+            let run = Blocks::new(blocks.first + at, count);
+            if is_logged {
+                segments.extend(self.read_log(run, seen).await?);
+            } else {
+                let (fragment, rows) = stripe.locate(run);
+                let (data, was_decoded) = self.fragment_in_place(stripe, fragment, &rows, seen, None).await?;
+                segments.extend(data);
+                decoded |= was_decoded;
+            }
+            at += count;
+        }
+        Ok((segments, decoded))
+    }
+
+    /// Which blocks the log shows, numbered from the first one.
+    pub(super) async fn logged_blocks(
+        &self,
+        blocks: Blocks,
+        seen: &Lineage,
+    ) -> Result<BTreeSet<u64>, Failed> {
+        let column = &self.shared.column;
+        let keeper = self.keeper(column.region_of(blocks.first))?;
+        let held = keeper.held(column.map, column.place(blocks.first), blocks.count, seen).await;
+        held.map_err(|error| failed(&keeper, error))
+    }
+
+    /// A member with a clean copy of a region's log, of this server if possible. All clean copies are equal.
+    pub(super) fn keeper(&self, region: u64) -> Result<Holder<W>, Failed> {
+        let state = self.lock();
+        let RegionState::Clean(clean) = state.members.clean_copies(&self.shared.column, region) else {
+            return Err(Failed::Away);
+        };
+        let here = clean.into_iter().filter_map(|at| state.members.list[at].drive());
+        here.min_by_key(|holder| holder.local().is_none()).cloned().ok_or(Failed::Away)
+    }
+
+    /// Reads blocks that the log has.
+    pub(super) async fn read_log(&self, blocks: Blocks, seen: &Lineage) -> Result<Segments, Failed> {
+        let column = &self.shared.column;
+        let keeper = self.keeper(column.region_of(blocks.first))?;
+        match keeper.read(column.map, column.place(blocks.first), blocks.count, seen).await {
+            Ok(segments) => Ok(segments),
+            Err(DriveError::Lost(loss)) => Err(Failed::Lost(keeper.id(), loss)),
+            Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => self.read_around(blocks, seen).await,
+        }
+    }
+
+    /// The clean fragments of a stripe that are here, each once, those of this server first.
+    pub(super) fn sources(&self, stripe: Stripe) -> Result<Vec<Source<W>>, Failed> {
+        let state = self.lock();
+        let RegionState::Clean(clean) = state.members.clean(stripe.region()) else { return Err(Failed::Away) };
+        let source = |at: usize| {
+            let member = &state.members.list[at];
+            Some(Source { at, fragment: member.fragment, drive: member.drive()?.clone() })
+        };
+        let mut sources: Vec<Source<W>> = clean.into_iter().filter_map(source).collect();
+        sources.sort_by_key(|source| (source.drive.local().is_none(), source.at));
+        let mut seen = BTreeSet::new();
+        sources.retain(|source| seen.insert(source.fragment));
+        Ok(sources)
+    }
+
+    /// Some rows of a fragment in place, and whether they were decoded. A member that isn't to be read can be named.
+    pub(super) async fn fragment_in_place(
+        &self,
+        stripe: Stripe,
+        fragment: usize,
+        rows: &Range<u64>,
+        seen: &Lineage,
+        but: Option<usize>,
+    ) -> Result<(Segments, bool), Failed> {
+        let (column, blocks) = (&self.shared.column, stripe.rows(rows));
+        let sources = self.sources(stripe)?;
+        let read = async |source: &Source<W>| {
+            match source.drive.read(column.map, column.place(blocks.first), blocks.count, seen).await {
+                Ok(segments) => Ok(Some(segments)),
+                Err(DriveError::Lost(loss)) => Err(Failed::Lost(source.drive.id(), loss)),
+                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {
+                    self.rebuild_later(blocks, source.at);
+                    Ok(None)
+                }
+            }
+        };
+        let is_wanted = |source: &&Source<W>| source.fragment == fragment && Some(source.at) != but;
+        if let Some(own) = sources.iter().find(is_wanted)
+            && let Some(segments) = read(own).await?
+        {
+            return Ok((segments, false));
+        }
+        let needed = usize::from(self.shared.fragments.data);
+        let mut others = sources.iter().filter(|source| source.fragment != fragment && Some(source.at) != but);
+        let mut held: Vec<(usize, Bytes)> = Vec::with_capacity(needed);
+        while held.len() < needed {
+            let some: Vec<&Source<W>> = others.by_ref().take(needed - held.len()).collect();
+            if some.is_empty() {
+                return match blocks.count {
+                    1 => Err(damaged(column.logical(blocks.first))),
+                    // Each row may have others that can be read.
+                    _ => Box::pin(self.rows_one_by_one(stripe, fragment, rows, seen, but)).await,
+                };
+            }
+            let found = join_all(some.iter().map(|source| read(source))).await;
+            for (source, found) in some.into_iter().zip(found) {
+                held.extend(found?.map(|segments| (source.fragment, join(&segments))));
+            }
+        }
+        let mut decoded = Buffer::take((blocks.count * BLOCK) as usize);
+        let held: Vec<Fragment<&[u8]>> = held.iter().map(|(number, bytes)| Fragment { number: *number, bytes: &bytes[..] }).collect();
+        let mut lost = [Fragment { number: fragment, bytes: &mut decoded[..] }];
+        self.shared.log.code().decode(&held, &mut lost).expect("M different fragments of one length");
+        Ok((Segments::from_iter([decoded.freeze()]), true))
+    }
+
+    async fn rows_one_by_one(
+        &self,
+        stripe: Stripe,
+        fragment: usize,
+        rows: &Range<u64>,
+        seen: &Lineage,
+        but: Option<usize>,
+    ) -> Result<(Segments, bool), Failed> {
+        let mut segments = Segments::new();
+        for row in rows.clone() {
+            segments.extend(self.fragment_in_place(stripe, fragment, &(row..row + 1), seen, but).await?.0);
+        }
+        Ok((segments, true))
+    }
+
+    /// Rows of all data fragments, as the log shows them, else as they are in place.
+    pub(super) async fn data_of_rows(
+        &self,
+        stripe: Stripe,
+        rows: &Range<u64>,
+        seen: &Lineage,
+    ) -> Result<Vec<Bytes>, Failed> {
+        let units = 0..usize::from(self.shared.fragments.data);
+        let read = units.map(|unit| self.overlaid(stripe, stripe.unit(unit, rows), seen));
+        join_all(read).await.into_iter().map(|read| read.map(|(segments, _)| join(&segments))).collect()
+    }
+
+    /// The code of these data fragments.
+    pub(super) fn code_of(&self, data: &[Bytes]) -> Vec<Bytes> {
+        let length = data[0].len();
+        let mut code: Vec<_> = (0..self.shared.fragments.code).map(|_| Buffer::take(length)).collect();
+        let given: Vec<&[u8]> = data.iter().map(|bytes| &bytes[..]).collect();
+        let mut places: Vec<&mut [u8]> = code.iter_mut().map(|bytes| &mut bytes[..]).collect();
+        self.shared.log.code().encode(&given, &mut places).expect("M fragments of one length");
+        code.into_iter().map(Buffer::freeze).collect()
+    }
+
+    /// The rows whose blocks the log all shows.
+    pub(super) async fn fully_logged(&self, stripe: Stripe, seen: &Lineage) -> Result<Vec<bool>, Failed> {
+        let logged = self.logged_blocks(stripe.blocks(), seen).await?;
+        let units = u64::from(self.shared.fragments.data);
+        Ok((0..ROWS).map(|row| (0..units).all(|unit| logged.contains(&(unit * ROWS + row)))).collect())
+    }
+}
+
+/// Some blocks of a run of blocks.
+pub(super) fn cut(data: &Bytes, rows: Range<u64>) -> Bytes {
+    data.slice((rows.start * BLOCK) as usize..(rows.end * BLOCK) as usize)
+}

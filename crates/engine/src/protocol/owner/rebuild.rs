@@ -1,0 +1,104 @@
+//! A fragment's block that can't be read is decoded from others, and written again.
+
+use super::stripe::Stripe;
+use crate::column::background::Stuck;
+use crate::column::read::{Failed, damaged};
+use crate::column::{Blocks, Group};
+use crate::holder::Holder;
+use crate::map::ROWS;
+use std::sync::atomic::Ordering;
+use tepal_drive::world::World;
+use tepal_model::IoError;
+
+impl<W: World> Group<W> {
+    /// Rebuilds blocks in place of one member in the background.
+    pub(super) fn rebuild_later(&self, blocks: Blocks, at: usize) {
+        let group = self.clone();
+        self.shared.world.spawn(Box::pin(async move {
+            for block in blocks.each() {
+                if let Err(error) = group.rebuild_block(block.first, at).await {
+                    tracing::error!(member = at, block = block.first, %error, "a damaged block was not rebuilt");
+                }
+            }
+            group.retire_if_unreadable(at).await;
+        }));
+    }
+
+    /// Makes a damaged block right again, in place or in the log, if the block wasn't written since.
+    pub(super) async fn rebuild_block(&self, block: u64, at: usize) -> Result<(), IoError> {
+        let Some(row) = self.shared.column.row(block) else { return self.repair(block, at).await };
+        let stripe = Stripe::numbered(&self.shared.column, row / ROWS);
+        let away = |what: &str| IoError::Unavailable { reason: format!("{what} isn't here") };
+        loop {
+            let blocks = stripe.blocks();
+            let turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
+            let unresolved = {
+                let state = self.lock();
+                state.serves()?;
+                if state.members.list[at].drive().is_none() {
+                    return Err(away("its drive"));
+                }
+                state.unsure.regions.contains(&stripe.region())
+            };
+            if unresolved {
+                drop(turn);
+                match self.resolve(stripe.region()).await {
+                    Ok(()) => continue,
+                    Err(Stuck::Waits(_)) => return Err(away("a drive that others wait for")),
+                    Err(Stuck::Failed(error)) => return Err(error),
+                }
+            }
+            match self.rebuild_under_turn(stripe, block, at).await {
+                Ok(()) => return Ok(()),
+                Err(Failed::Io(error)) => return Err(error),
+                Err(Failed::Lost(id, loss)) => {
+                    let reason = loss.to_string();
+                    self.lose(vec![(id, loss)]).await;
+                    return Err(IoError::Unavailable { reason });
+                }
+                Err(Failed::Away) => return Err(away("enough of the other fragments")),
+            }
+        }
+    }
+
+    async fn rebuild_under_turn(&self, stripe: Stripe, block: u64, at: usize) -> Result<(), Failed> {
+        let column = &self.shared.column;
+        let row = column.row(block).unwrap_or_default() % ROWS;
+        let (copy, fragment) = {
+            let state = self.lock();
+            let copy = self.copy(&state, at, stripe.rows(&(0..ROWS)).first).ok_or(Failed::Away)?;
+            (copy, state.members.list[at].fragment)
+        };
+        let mut is_lost = false;
+        for line in self.lines(ROWS, std::iter::once(&copy)).await? {
+            let copy = copy.on(&line);
+            if copy.read(column.map, row as usize, 1).await.is_ok() {
+                continue; // the block was written since, or another layer is damaged
+            }
+            match self.fragment_now(stripe, fragment, &(row..row + 1), &line, Some(at)).await {
+                Ok(bytes) => {
+                    self.write_run(&copy, &(row..row + 1), bytes).await?;
+                    self.shared.repaired.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(drive = %copy.drive.id(), block, "a damaged block was decoded from other fragments and written again");
+                }
+                Err(Failed::Io(IoError::Damaged { .. })) => is_lost = true,
+                Err(error) => return Err(error),
+            }
+        }
+        if is_lost { Err(damaged(column.logical(block))) } else { Ok(()) }
+    }
+
+    /// Retires a drive that has had too many read errors, if all that it has is elsewhere too.
+    async fn retire_if_unreadable(&self, at: usize) {
+        let (id, drive) = {
+            let state = self.lock();
+            (state.members.list[at].id, state.members.list[at].drive().cloned())
+        };
+        let has_others = || self.engine().is_some_and(|engine| engine.is_kept_without(id));
+        if let Some(holder) = drive.filter(Holder::is_unreadable).filter(|_| has_others())
+            && let Some(loss) = holder.retire("too many read errors")
+        {
+            self.lose(vec![(id, loss)]).await;
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Making stripes whole, after a crash or an absence: the log's copies as whole copies are, then the rows in place.
+
+use super::log::Phase;
+use super::stripe::{Stripe, runs};
+use crate::column::background::{Stuck, failed};
+use crate::column::members::RegionState;
+use crate::column::read::{Failed, lost};
+use crate::column::redundancy::Why;
+use crate::column::{Blocks, Group};
+use crate::map::ROWS;
+use crate::protocol::copies::recover::{Copy, Line, ZEROS};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::world::{Gather, World};
+use tepal_drive::{DriveError, Write};
+use tepal_model::buffer::join;
+use tepal_model::{BLOCK, Buffer, IoError, Taking};
+
+/// One member's rows of a stripe.
+struct Rows<W: World> {
+    fragment: usize,
+    copy: Copy<W>,
+}
+
+/// What a member has of the rows in one line.
+struct Has {
+    /// Rows with data of this line.
+    data: BTreeSet<u64>,
+    /// Rows of which this line hides older lines' data.
+    hidden: BTreeSet<u64>,
+}
+
+impl<W: World> Group<W> {
+    /// Makes the fragments of a region whole.
+    pub(super) async fn make_stripes_whole(&self, region: u64, why: Why) -> Result<(), Stuck> {
+        self.equalise_region(region, why).await?;
+        let (first, count) = self.shared.column.blocks_of(region);
+        for stripe in Stripe::touched(&self.shared.column, Blocks::new(first, count)) {
+            self.until_whole(stripe, why).await?;
+        }
+        // What the log has now is destaged.
+        self.logs(Stripe::touched(&self.shared.column, Blocks::new(first, count)).map(|stripe| stripe.number));
+        Ok(())
+    }
+
+    async fn until_whole(&self, stripe: Stripe, why: Why) -> Result<(), Stuck> {
+        let blocks = stripe.blocks();
+        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
+        loop {
+            {
+                let mut state = self.lock();
+                state.serves().map_err(Stuck::Failed)?;
+                match state.members.clean(stripe.region()) {
+                    RegionState::Clean(_) => {}
+                    RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
+                    RegionState::Lost => return Err(Stuck::Failed(lost())),
+                }
+            }
+            let outcome = match why {
+                Why::Unresolved | Why::Doubted => self.settle_stripe(stripe).await,
+                Why::Missed(at) => self.bring_fragment(stripe, at).await,
+            };
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                Err(Failed::Away) => {}
+                Err(Failed::Io(error)) => return Err(Stuck::Failed(error)),
+            }
+            self.shared.world.give_way().await;
+        }
+    }
+
+    /// The clean members of a stripe that are here, except one.
+    fn clean_rows(&self, stripe: Stripe, but: Option<usize>) -> Result<Vec<Rows<W>>, Failed> {
+        let state = self.lock();
+        let RegionState::Clean(clean) = state.members.clean(stripe.region()) else { return Err(Failed::Away) };
+        let first = stripe.rows(&(0..ROWS)).first;
+        let rows = |at: usize| {
+            let copy = self.copy(&state, at, first)?;
+            Some(Rows { fragment: state.members.list[at].fragment, copy })
+        };
+        Ok(clean.into_iter().filter(|&at| Some(at) != but).filter_map(rows).collect())
+    }
+
+    /// Rows that some clean members have and others don't, in one line, were never finished: they are taken out.
+    async fn settle_stripe(&self, stripe: Stripe) -> Result<(), Failed> {
+        let members = self.clean_rows(stripe, None)?;
+        let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
+        for line in &lines {
+            let mut has = Vec::with_capacity(members.len());
+            for rows in &members {
+                has.push(self.rows_had(&rows.copy.on(line)).await?);
+            }
+            let in_all = |row: u64| has.iter().all(|has| has.data.contains(&row));
+            let in_none = |row: u64| !has.iter().any(|has| has.data.contains(&row) || has.hidden.contains(&row));
+            let hidden_in_all = |row: u64| has.iter().all(|has| has.hidden.contains(&row));
+            let is_whole = |row: u64| in_all(row) || in_none(row) || hidden_in_all(row);
+            let is_hidden = |row: u64| has.iter().any(|has| has.hidden.contains(&row));
+            let (hide, uncover) = (
+                runs(ROWS, |row| !is_whole(row) && is_hidden(row)),
+                runs(ROWS, |row| !is_whole(row) && !is_hidden(row)),
+            );
+            if hide.is_empty() && uncover.is_empty() {
+                continue;
+            }
+            let _changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
+            let outcomes = join_all(members.iter().map(async |rows| {
+                let copy = rows.copy.on(line);
+                for run in &hide {
+                    self.hide(&copy, run).await?;
+                }
+                for run in &uncover {
+                    self.uncover_run(&copy, run).await?;
+                }
+                Ok(())
+            }));
+            outcomes.await.into_iter().collect::<Result<(), Failed>>()?;
+        }
+        Ok(())
+    }
+
+    /// What a member has of a stripe's rows in a line.
+    async fn rows_had(&self, copy: &Copy<W>) -> Result<Has, Failed> {
+        let map = self.shared.column.map;
+        let all = copy.has_itself(map, ROWS).await?;
+        let data = match copy.line.seen.own_part() {
+            Some(own) => copy.held(map, ROWS, &own).await?,
+            None => BTreeSet::new(),
+        };
+        let hidden = all.difference(&data).copied().collect();
+        Ok(Has { data, hidden })
+    }
+
+    async fn hide(&self, copy: &Copy<W>, rows: &Range<u64>) -> Result<(), Failed> {
+        self.check_line(copy)?;
+        let (map, first, count) = (self.shared.column.map, copy.place + rows.start, rows.end - rows.start);
+        let cleared = copy.drive.clear((map, first, count), Vec::new(), Taking::Nothing, &copy.line.seen).await;
+        match cleared {
+            // All fragments of zeros are zeros.
+            Err(DriveError::OutOfSpace) => {
+                let zeros = Buffer::zeroed((count * BLOCK) as usize).freeze();
+                self.write_run(copy, rows, zeros).await
+            }
+            outcome => outcome.map_err(|error| failed(&copy.drive, error)),
+        }
+    }
+
+    async fn uncover_run(&self, copy: &Copy<W>, rows: &Range<u64>) -> Result<(), Failed> {
+        self.check_line(copy)?;
+        let run = (self.shared.column.map, copy.place + rows.start, rows.end - rows.start);
+        let uncovered = copy.drive.uncover(run, Taking::Nothing, &copy.line.seen).await;
+        uncovered.map_err(|error| failed(&copy.drive, error))
+    }
+
+    pub(super) async fn write_run(&self, copy: &Copy<W>, rows: &Range<u64>, bytes: Bytes) -> Result<(), Failed> {
+        self.check_line(copy)?;
+        let (count, now) = (bytes.len() as u64, self.shared.world.now());
+        let write = Write {
+            map: self.shared.column.map,
+            first: copy.place + rows.start,
+            crcs: block_crcs(&bytes).collect::<Vec<u32>>().into(),
+            data: Gather::from_iter([bytes]),
+            marks: Vec::new(),
+            durable: true,
+            repair: self.may_use_reserve(copy),
+            taking: Taking::Nothing,
+            lineage: &copy.line.seen,
+        };
+        let outcome = copy.drive.write(write).await;
+        let mut state = self.lock();
+        state.jobs.copied += count;
+        state.jobs.copying.add(count, now);
+        drop(state);
+        outcome.map_err(|error| failed(&copy.drive, error))
+    }
+
+    /// Brings one member's rows of a stripe up to date.
+    async fn bring_fragment(&self, stripe: Stripe, at: usize) -> Result<(), Failed> {
+        let target = {
+            let state = self.lock();
+            let fragment = state.members.list[at].fragment;
+            self.copy(&state, at, stripe.rows(&(0..ROWS)).first).map(|copy| Rows { fragment, copy })
+        };
+        let Some(target) = target else { return Ok(()) }; // it's looked for again when it's back
+        let sources = self.clean_rows(stripe, Some(at))?;
+        let copies = sources.iter().chain([&target]).map(|rows| &rows.copy);
+        let lines = self.lines(ROWS, copies).await?;
+        for line in &lines {
+            let wanted = match sources.first() {
+                Some(source) => self.rows_had(&source.copy.on(line)).await?,
+                None => return Err(Failed::Away),
+            };
+            let copy = target.copy.on(line);
+            let had = self.rows_had(&copy).await?;
+            for run in runs(ROWS, |row| wanted.data.contains(&row)) {
+                let bytes = self.fragment_now(stripe, target.fragment, &run, line, Some(at)).await?;
+                self.write_run(&copy, &run, bytes).await?;
+            }
+            for run in runs(ROWS, |row| wanted.hidden.contains(&row) && !had.hidden.contains(&row)) {
+                self.hide(&copy, &run).await?;
+            }
+            let has = |row: u64| had.data.contains(&row) || had.hidden.contains(&row);
+            let is_wanted = |row: u64| wanted.data.contains(&row) || wanted.hidden.contains(&row);
+            for run in runs(ROWS, |row| has(row) && !is_wanted(row)) {
+                self.uncover_run(&copy, &run).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Some rows of a fragment as they should be in place, found without one member. Of rows that the log has whole, the log decides: they
+    /// may be half written in place.
+    pub(super) async fn fragment_now(
+        &self,
+        stripe: Stripe,
+        fragment: usize,
+        rows: &Range<u64>,
+        line: &Line,
+        but: Option<usize>,
+    ) -> Result<Bytes, Failed> {
+        let is_logged = self.fully_logged(stripe, &line.seen).await?;
+        let mut bytes: Vec<Bytes> = Vec::new();
+        let mut at = rows.start;
+        while at < rows.end {
+            let of_log = is_logged[at as usize];
+            let end = (at..rows.end).find(|&row| is_logged[row as usize] != of_log).unwrap_or(rows.end);
+            let run = at..end;
+            if of_log {
+                let data = self.data_of_rows(stripe, &run, &line.seen).await?;
+                let units = data.len();
+                bytes.push(match fragment.checked_sub(units) {
+                    None => data[fragment].clone(),
+                    Some(code) => self.code_of(&data)[code].clone(),
+                });
+            } else {
+                let (segments, _) = self.fragment_in_place(stripe, fragment, &run, &line.seen, but).await?;
+                bytes.extend(segments);
+            }
+            at = end;
+        }
+        Ok(join(&bytes))
+    }
+
+    /// Whether the log's copies of these blocks agree, and the code of the stripes that begin there is that of their data. Makes both so
+    /// if they aren't.
+    pub(super) async fn compare_stripes(&self, blocks: Blocks) -> Result<bool, IoError> {
+        let mut agree = self.compare_copies_of(blocks).await?;
+        let begin = |stripe: &Stripe| stripe.blocks().first >= blocks.first;
+        for stripe in Stripe::touched(&self.shared.column, blocks).filter(begin) {
+            agree &= self.compare_stripe(stripe).await?;
+        }
+        Ok(agree)
+    }
+
+    async fn compare_stripe(&self, stripe: Stripe) -> Result<bool, IoError> {
+        let blocks = stripe.blocks();
+        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
+        loop {
+            {
+                let state = self.lock();
+                state.serves()?;
+                if !matches!(state.members.clean(stripe.region()), RegionState::Clean(_))
+                    || state.unsure.regions.contains(&stripe.region())
+                {
+                    return Ok(true); // there's nothing to compare with now
+                }
+            }
+            match self.compare_code(stripe).await {
+                Ok(agree) => return Ok(agree),
+                Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
+                Err(Failed::Away) => {}
+                Err(Failed::Io(error)) => return Err(error),
+            }
+            self.shared.world.give_way().await;
+        }
+    }
+
+    /// Compares checksums of code in place with those of the data's code.
+    async fn compare_code(&self, stripe: Stripe) -> Result<bool, Failed> {
+        let (map, units) = (self.shared.column.map, usize::from(self.shared.fragments.data));
+        let members = self.clean_rows(stripe, None)?;
+        let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
+        let mut agree = true;
+        for line in &lines {
+            let is_logged = self.fully_logged(stripe, &line.seen).await?;
+            let Some(source) = members.first() else { return Err(Failed::Away) };
+            let has = self.rows_had(&source.copy.on(line)).await?;
+            for run in runs(ROWS, |row| has.data.contains(&row) && !is_logged[row as usize]) {
+                let mut data = Vec::with_capacity(units);
+                for unit in 0..units {
+                    data.push(join(&self.fragment_in_place(stripe, unit, &run, &line.seen, None).await?.0));
+                }
+                let code = self.code_of(&data);
+                for rows in members.iter().filter(|rows| rows.fragment >= units) {
+                    let wanted: Vec<u32> = block_crcs(&code[rows.fragment - units]).collect();
+                    let copy = rows.copy.on(line);
+                    let (found, _) = copy.content(map, ROWS).await?;
+                    let found = &found[run.start as usize..run.end as usize];
+                    let is_same = |(found, wanted): (&Option<u32>, &u32)| found.unwrap_or(*ZEROS) == *wanted;
+                    if !found.iter().zip(&wanted).all(is_same) {
+                        agree = false;
+                        tracing::error!(drive = %rows.copy.drive.id(), stripe = stripe.number, "code isn't that of its data, and is written anew");
+                        let _changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
+                        self.write_run(&copy, &run, code[rows.fragment - units].clone()).await?;
+                    }
+                }
+            }
+        }
+        Ok(agree)
+    }
+}

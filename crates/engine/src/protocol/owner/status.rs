@@ -1,0 +1,114 @@
+//! What stripes and their log hold, found without reading their data.
+
+use super::stripe::Stripe;
+use crate::column::background::failed;
+use crate::column::members::RegionState;
+use crate::column::read::{Failed, Part};
+use crate::column::{Blocks, Group};
+use crate::holder::Holder;
+use crate::map::ROWS;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use tepal_drive::DriveError;
+use tepal_drive::world::World;
+use tepal_model::{IoError, Lineage};
+
+impl<W: World> Group<W> {
+    /// Which blocks hold something, as runs. A row in place is of all its blocks.
+    pub(super) async fn held_by_stripes(&self, parts: &[Part<W>]) -> Result<Vec<(u64, bool)>, Failed> {
+        let column = &self.shared.column;
+        let mut runs: Vec<(u64, bool)> = Vec::new();
+        for part in parts {
+            let (_, rows) = Stripe::of(column, part.blocks.first).locate(part.blocks);
+            let stripe = Stripe::of(column, part.blocks.first);
+            loop {
+                let since = self.shared.log.lock().changes();
+                let logged = self.logged_blocks(part.blocks, &part.seen).await?;
+                let place = column.place(stripe.rows(&rows).first);
+                let in_place = part.drive.held(column.map, place, part.blocks.count, &part.seen).await;
+                let in_place = in_place.map_err(|error| failed(&part.drive, error))?;
+                if self.shared.log.lock().disturbed(stripe.number, since, true) {
+                    let blocks = stripe.blocks();
+                    futures_util::future::join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+                    continue;
+                }
+                let held = (0..part.blocks.count).map(|nth| logged.contains(&nth) || in_place.contains(&nth));
+                for is_held in held {
+                    match runs.last_mut() {
+                        Some((count, was)) if *was == is_held => *count += 1,
+                        _ => runs.push((1, is_held)),
+                    }
+                }
+                break;
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Which blocks may differ between two readers, as runs.
+    pub(super) async fn differing_in_stripes(
+        &self,
+        parts: &[Part<W>],
+        before: &Lineage,
+    ) -> Result<Vec<(u64, bool)>, Failed> {
+        let column = &self.shared.column;
+        let mut runs = Vec::new();
+        for Part { drive, blocks, seen, .. } in parts {
+            let stripe = Stripe::of(column, blocks.first);
+            let (_, rows) = stripe.locate(*blocks);
+            let keeper = self.keeper(stripe.region())?;
+            let logged = self.changed_at(&keeper, *blocks, (before, seen)).await;
+            let mut changed = logged.map_err(|error| failed(&keeper, error))?;
+            let in_place = self.changed_at(drive, stripe.rows(&rows), (before, seen)).await;
+            changed.extend(in_place.map_err(|error| failed(drive, error))?);
+            runs.extend((0..blocks.count).map(|block| (1, changed.contains(&block))));
+        }
+        Ok(runs)
+    }
+
+    /// Whether all clean fragments of blocks of one region are here and hold nothing, nor does the log.
+    pub(super) async fn stripes_are_empty(&self, blocks: Blocks, seen: &Lineage) -> bool {
+        if !self.copies_are_empty(blocks, seen).await {
+            return false;
+        }
+        let (column, rows) = (&self.shared.column, self.rows_of(blocks));
+        let drives: SmallVec<[Option<Holder<W>>; 6]> = {
+            let state = self.lock();
+            let RegionState::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else { return false };
+            clean.into_iter().map(|at| state.members.list[at].drive().cloned()).collect()
+        };
+        for drive in drives {
+            let Some(drive) = drive else { return false };
+            let place = column.place(rows.first);
+            if !drive.is_empty(column.map, place, rows.count, seen).await.is_ok_and(|empty| empty) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The first blocks of the runs of `ROWS` blocks that hold anything, in the log or in place. With `noted`, also of those that have
+    /// taken requests.
+    pub(super) async fn extents_of_stripes(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
+        let mut extents = self.extents_of_copies(noted).await?;
+        let column = self.shared.column;
+        let members: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        for drive in members {
+            let held = match drive.extents_of(column.map, column.places_in_place(), false).await {
+                Ok(held) => held,
+                Err(DriveError::Lost(loss)) => {
+                    self.lose(vec![(drive.id(), loss)]).await;
+                    continue;
+                }
+                Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
+            };
+            for place in held {
+                let (_, block) = column.at_place(place);
+                let stripe = Stripe::numbered(&column, column.row(block).unwrap_or_default() / ROWS);
+                let units = 0..usize::from(self.shared.fragments.data);
+                extents.extend(units.map(|unit| stripe.unit(unit, &(0..ROWS)).first));
+            }
+        }
+        Ok(extents)
+    }
+}

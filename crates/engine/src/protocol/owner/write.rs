@@ -1,0 +1,229 @@
+//! Changes: writes go into the log; rows in place are written by destaging, and taken out when whole stripes are cleared.
+
+use super::log::Phase;
+use super::stripe::Stripe;
+use crate::column::epochs::Writing;
+use crate::column::redundancy::{Data, Written};
+use crate::column::{Blocks, Group};
+use crate::map::Among;
+use crate::protocol::copies::write::{NotOnAll, Target};
+use bytes::Bytes;
+use std::ops::Range;
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::Write;
+use tepal_drive::world::{Gather, World};
+use tepal_model::{BLOCK, Buffer, IoError, Lineage, MapId, Origin, Taken, Taking};
+
+impl<W: World> Group<W> {
+    /// Writes blocks into the log.
+    pub(super) async fn write_log(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
+        let (column, blocks) = (&self.shared.column, data.blocks());
+        self.logs(Stripe::touched(column, blocks).map(|stripe| stripe.number));
+        let mut begun = false;
+        for (first, count) in column.cut(blocks.first, blocks.count) {
+            let part = Blocks::new(first, count);
+            let written = match part == blocks {
+                true => self.write_copies(data, fua, writing).await?,
+                false => self.write_copies(&data.part(part), fua, writing).await?,
+            };
+            if let Some(waits) = waits(written, &mut begun) {
+                return Ok(waits);
+            }
+        }
+        Ok(Written::Done)
+    }
+
+    /// Notes in the log that blocks have taken these requests, and no others.
+    pub(super) async fn note_in_log(
+        &self,
+        blocks: Blocks,
+        requests: &[Taken],
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let mut begun = false;
+        for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
+            let place = self.shared.column.place(first);
+            let within = requests.iter().filter_map(|taken| taken.within(&(place..place + count)));
+            let of_part: Vec<Taken> = within.collect();
+            let written = self.note_on_copies(Blocks::new(first, count), &of_part, writing).await?;
+            if let Some(waits) = waits(written, &mut begun) {
+                return Ok(waits);
+            }
+        }
+        Ok(Written::Done)
+    }
+
+    /// Takes blocks out. Whole stripes are taken out in place. Of other stripes, blocks become zeros in the log where anything is held.
+    pub(super) async fn clear_stripes(
+        &self,
+        blocks: Blocks,
+        origin: Option<Origin>,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let column = self.shared.column;
+        let mut begun = false;
+        for (first, count) in column.cut(blocks.first, blocks.count) {
+            let part = Blocks::new(first, count);
+            let first = first.next_multiple_of(column.in_stripe());
+            let end = part.end() / column.in_stripe() * column.in_stripe();
+            let whole = Blocks::new(first.min(part.end()), end.saturating_sub(first));
+            let before = Blocks::new(part.first, whole.first - part.first);
+            let after = Blocks::new(whole.end(), part.end() - whole.end());
+            let Some(seen) = self.seen_by(writing)? else {
+                return Ok(Written::Waits { change: self.in_a_moment(), begun });
+            };
+            let as_zeros = self.is_cleared_by_zeros(whole, &seen).await;
+            for some in [(before, true), (whole, as_zeros), (after, true)] {
+                let (some, true) = some else { continue };
+                if some.count == 0 || self.stripes_are_empty(some, &seen).await {
+                    continue;
+                }
+                let zeros = Buffer::zeroed((some.count * BLOCK) as usize).freeze();
+                let zeros = Data::new(some.first, Gather::from_iter([zeros]), origin);
+                if let Some(waits) = waits(self.write_log(&zeros, true, writing).await?, &mut begun) {
+                    return Ok(waits);
+                }
+            }
+            if whole.count > 0
+                && !as_zeros
+                && let Some(waits) = waits(self.clear_whole(whole, origin, writing).await?, &mut begun)
+            {
+                return Ok(waits);
+            }
+        }
+        Ok(Written::Done)
+    }
+
+    /// Whether whole stripes of one region can't be taken out in place: the log has something of older lines. That has to go in place
+    /// before, or it would be seen again.
+    async fn is_cleared_by_zeros(&self, blocks: Blocks, seen: &Lineage) -> bool {
+        let column = &self.shared.column;
+        let region = column.region_of(blocks.first);
+        if blocks.count == 0 || self.lock().unsure.regions.contains(&region) {
+            return true; // its copies of the log may differ
+        }
+        let Some(older) = seen.older_part() else { return false };
+        !self.logged_blocks(blocks, &older).await.is_ok_and(|logged| logged.is_empty())
+    }
+
+    /// Takes out whole stripes of one region: first in place, then from the log, which shows the old blocks meanwhile.
+    async fn clear_whole(
+        &self,
+        blocks: Blocks,
+        origin: Option<Origin>,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let numbers = || Stripe::touched(&self.shared.column, blocks).map(|stripe| stripe.number);
+        self.logs(numbers());
+        let changing = self.changing(numbers(), Phase::InPlace);
+        let run = self.run_of(self.rows_of(blocks));
+        let clear = async |targets: &[Target<W>], lineage: &Lineage| self.clear_targets(targets, run, lineage).await;
+        let mut begun = false;
+        let written = self.until_all_took((blocks, Among::ALL), writing, clear).await?;
+        if let Some(waits) = waits(written, &mut begun) {
+            return Ok(waits);
+        }
+        changing.goes_on(Phase::Leaving);
+        let written = self.clear_copies(blocks, origin, writing).await?;
+        Ok(waits(written, &mut begun).unwrap_or(Written::Done))
+    }
+
+    /// Takes out what one line of the map's history has of whole stripes, and what hides older lines there.
+    pub(super) async fn uncover_stripes(&self, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+        let column = self.shared.column;
+        if !blocks.first.is_multiple_of(column.in_stripe()) || !blocks.count.is_multiple_of(column.in_stripe()) {
+            let reason = "a part of a stripe can't be uncovered by itself".to_owned();
+            return Err(IoError::Unavailable { reason });
+        }
+        let mut begun = false;
+        for (first, count) in column.cut(blocks.first, blocks.count) {
+            let blocks = Blocks::new(first, count);
+            let changing =
+                self.changing(Stripe::touched(&column, blocks).map(|stripe| stripe.number), Phase::InPlace);
+            let run = self.run_of(self.rows_of(blocks));
+            let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
+                let uncover = async |target: &Target<W>| {
+                    target.bring_marks().await?;
+                    target.drive.uncover(run, Taking::Nothing, lineage).await
+                };
+                self.each_took(targets, uncover).await
+            };
+            let written = self.until_all_took((blocks, Among::ALL), writing, uncover).await?;
+            if let Some(waits) = waits(written, &mut begun) {
+                return Ok(waits);
+            }
+            changing.goes_on(Phase::Leaving);
+            let written = self.uncover_copies(blocks, writing).await?;
+            if let Some(waits) = waits(written, &mut begun) {
+                return Ok(waits);
+            }
+        }
+        Ok(Written::Done)
+    }
+
+    /// Writes some rows of a stripe in place, all fragments. The caller has the stripe's turn, and the log has all blocks of rows that
+    /// hold anything.
+    pub(super) async fn write_rows(
+        &self,
+        stripe: Stripe,
+        rows: &Range<u64>,
+        data: &[Bytes],
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let fragments: Vec<Bytes> = data.iter().cloned().chain(self.code_of(data)).collect();
+        let crcs: Vec<Vec<u32>> = fragments.iter().map(|bytes| block_crcs(bytes).collect()).collect();
+        let first = self.shared.column.place(stripe.rows(rows).first);
+        let write = async |targets: &[Target<W>], lineage: &Lineage| {
+            let write = |target: &Target<W>| Write {
+                map: self.shared.column.map,
+                first,
+                data: Gather::from_iter([fragments[target.fragment].clone()]),
+                crcs: crcs[target.fragment].as_slice().into(),
+                marks: target.marks.clone(),
+                durable: true,
+                repair: false,
+                taking: Taking::Nothing,
+                lineage,
+            };
+            self.write_each(targets, write).await
+        };
+        self.until_all_took((stripe.blocks(), Among::ALL), writing, write).await
+    }
+
+    /// Takes out some rows of a stripe in place.
+    pub(super) async fn clear_rows(
+        &self,
+        stripe: Stripe,
+        rows: &Range<u64>,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
+        let run = self.run_of(stripe.rows(rows));
+        let clear = async |targets: &[Target<W>], lineage: &Lineage| self.clear_targets(targets, run, lineage).await;
+        self.until_all_took((stripe.blocks(), Among::ALL), writing, clear).await
+    }
+
+    async fn clear_targets(
+        &self,
+        targets: &[Target<W>],
+        run: (MapId, u64, u64),
+        lineage: &Lineage,
+    ) -> Result<(), NotOnAll> {
+        self.clear_each(targets, run, Taking::Nothing, lineage).await
+    }
+
+    /// Blocks as drives number them.
+    pub(super) fn run_of(&self, blocks: Blocks) -> (MapId, u64, u64) {
+        (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count)
+    }
+}
+
+/// What a change of several parts returns if one of them waits.
+fn waits(written: Written, begun: &mut bool) -> Option<Written> {
+    match written {
+        Written::Done => {
+            *begun = true;
+            None
+        }
+        Written::Waits { change, begun: now } => Some(Written::Waits { change, begun: *begun || now }),
+    }
+}
