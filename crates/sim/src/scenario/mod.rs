@@ -42,6 +42,8 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "ring", run: ring::run },
     Scenario { name: "long_ring", run: ring::run_long },
     Scenario { name: "leaving", run: ring::run_leaving },
+    Scenario { name: "stripes", run: ring::run_stripes },
+    Scenario { name: "long_stripes", run: ring::run_long_stripes },
 ];
 
 impl Scenario {

@@ -101,10 +101,58 @@ impl Ring {
         if self.has_decayed {
             self.scrubs_mend().await;
         }
-        self.copies_are_equal(&self.all_nodes()).await;
+        match self.has_copies() {
+            true => self.copies_are_equal(&self.all_nodes()).await,
+            false => self.code_is_that_of_the_data().await,
+        }
         self.nothing_lies_where_it_has_no_place(&self.all_nodes()).await;
         self.clones_are_right(&self.all_nodes()).await;
         self.snapshots_are_right(&self.all_nodes()).await;
+        if !self.has_copies() {
+            self.the_rest_has_all().await;
+        }
+    }
+
+    /// Scrubs find no code that isn't that of its data.
+    async fn code_is_that_of_the_data(&self) {
+        for node in self.all_nodes() {
+            let Some(volume) = node.volume_of(self.plan.spec.id) else { continue };
+            let scrub = on_machine(&self.core, &node.world, "scrub", async move { volume.scrub(|_| {}).await });
+            match scrub.await {
+                Ok(found) if found.unequal_extents == 0 && found.lost.is_empty() => {}
+                found => self.core.fail(format!("a scrub of {} ends with {found:?}", node.id())),
+            }
+        }
+    }
+
+    /// As many servers go down as there is code, and the others can still be read.
+    async fn the_rest_has_all(&mut self) {
+        self.machines.iter().filter_map(|machine| machine.disk()).for_each(SimDisk::heal);
+        self.all_have_all().await;
+        self.all_say_so().await;
+        let code = usize::from(self.plan.spec.layout.fragments().code);
+        // Those who agree have to be a majority.
+        let mut may_go: Vec<usize> = (0..self.plan.servers).collect();
+        let (mut gone, mut voters) = (Vec::new(), self.plan.voters);
+        while gone.len() < code && !may_go.is_empty() {
+            let at = may_go.swap_remove(self.random.index(may_go.len()));
+            if at < self.plan.voters {
+                if (voters - 1) * 2 <= self.plan.voters {
+                    continue;
+                }
+                voters -= 1;
+            }
+            self.stop(at);
+            gone.push(at);
+        }
+        self.core.note(gone.len() as u64, || format!("without {gone:?}"));
+        let nodes: Vec<Node> = self.nodes.iter().flatten().map(|(node, _)| node.clone()).collect();
+        let (one, workload) = (self.random.index(nodes.len()), self.workload());
+        let (node, volume) = (nodes[one].clone(), nodes[one].under_test());
+        on_machine(&self.core, &node.world, "read-back", async move {
+            workload.read_back(&*volume).await;
+        })
+        .await;
     }
 
     async fn all_is_right(&self) {

@@ -53,7 +53,7 @@ impl Ring {
 
     /// Waits until it's on stable media that no drive misses anything. A drive that goes down just before would say that it misses what it
     /// has, and be of no use alone.
-    async fn all_say_so(&self) {
+    pub(super) async fn all_say_so(&self) {
         let nodes = self.all_nodes();
         let drives = || nodes.iter().filter_map(Node::drive);
         let misses = |drive: &Drive<SimWorld>, mark: &Mark| mark.kind == MarkKind::Stale(drive.id());
@@ -100,6 +100,7 @@ impl Ring {
     /// A majority of the voters and, of each column, a copy that was there to the end: if there's no smaller set by chance, all.
     fn some_who_can_serve(&mut self, to_the_end: &BTreeSet<usize>) -> BTreeSet<usize> {
         let places = self.council.now().places;
+        let needed = usize::from(self.plan.spec.layout.min_copies);
         for _ in 0..ATTEMPTS {
             let some: BTreeSet<usize> = (0..self.plan.servers).filter(|_| self.random.one_in(2)).collect();
             let voters = some.iter().filter(|&&at| at < self.plan.voters).count();
@@ -109,7 +110,7 @@ impl Ring {
             };
             let mut columns = places.values().flat_map(|table| &table.columns);
             let can_agree = voters > self.plan.voters / 2 || self.plan.voters == 0;
-            if can_agree && columns.all(|placed| placed.drives().any(has_copy)) {
+            if can_agree && columns.all(|placed| placed.drives().filter(|&drive| has_copy(drive)).count() >= needed) {
                 return some;
             }
         }

@@ -64,6 +64,16 @@ pub fn run_leaving(executor: &Executor, mut random: Stream) -> Result<u64, Failu
     run_plan(executor, Plan::leaving(&mut random), random)
 }
 
+/// Within a moment, with a volume that an erasure code keeps.
+pub fn run_stripes(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::stripes(&mut random), random)
+}
+
+/// The same over seconds.
+pub fn run_long_stripes(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::long_stripes(&mut random), random)
+}
+
 fn run_plan(executor: &Executor, plan: Plan, random: Stream) -> Result<u64, Failure> {
     let core = executor.core().clone();
     executor.run(async move { Ring::new(&core, plan, random).run().await })
@@ -438,9 +448,17 @@ impl Ring {
     }
 
     fn any_migration_begins(&mut self, copies: u8) {
+        if !self.has_copies() {
+            return; // stripes stay where they are
+        }
         let (of, alone) = (*self.random.pick(&self.council.volumes()), self.random.one_in(2));
         let rate = self.any_rate();
         self.migration_begins(copies, (of, alone), rate);
+    }
+
+    /// Whether the volume is kept as whole copies.
+    fn has_copies(&self) -> bool {
+        self.plan.spec.layout.fragments().are_copies()
     }
 
     /// To another number of copies perhaps, but at least so many, other extents, other places.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 use tepal_engine::{Laid, Places, VolumeSpec};
 use tepal_model::layout::{MAX_EXTENT, Protection};
-use tepal_model::{BLOCK, DriveId, Layout, MapId, VolumeId};
+use tepal_model::{BLOCK, DriveId, Fragments, Layout, MapId, VolumeId};
 use tepal_placement::Geometry;
 
 pub struct Plan {
@@ -99,6 +99,26 @@ impl Plan {
         }
     }
 
+    /// As [`Plan::short`], with an erasure code.
+    pub fn stripes(random: &mut Stream) -> Self {
+        let mut plan = Plan::short(random);
+        plan.servers = random.between(3..7) as usize;
+        let protection = erasure(random, plan.servers);
+        plan.spec = spec(random, plan.servers, protection);
+        plan.mix = Mix::draw(random, plan.spec.size / BLOCK * BLOCK);
+        plan.mix.clients = plan.mix.clients.min(6);
+        plan
+    }
+
+    /// As [`Plan::long`], with an erasure code.
+    pub fn long_stripes(random: &mut Stream) -> Self {
+        let mut plan = Plan::long(random);
+        let size = plan.spec.size;
+        let protection = erasure(random, plan.servers);
+        plan.spec = VolumeSpec { size, ..spec(random, plan.servers, protection) };
+        plan
+    }
+
     pub fn leaving(random: &mut Stream) -> Self {
         let mut plan = Plan { clones_leave: true, ..Plan::long(random) };
         plan.mix.status = random.below(6) as u32;
@@ -108,9 +128,12 @@ impl Plan {
     /// What a drive holds at most of the volume.
     pub fn mebibytes_each(&self) -> u64 {
         if self.has_faults {
-            return self.spec.size.div_ceil(1 << 20); // a copy of each column may come to be on one
+            let in_place = if self.spec.layout.fragments().are_copies() { 1 } else { 2 };
+            return (self.spec.size * in_place).div_ceil(1 << 20); // a copy of each column may come to be on one
         }
-        let copies = self.spec.layout.fragments().count() as u64;
+        let fragments = self.spec.layout.fragments();
+        // The log has whole copies, on one member more than may be lost.
+        let copies = u64::from(if fragments.are_copies() { fragments.count() } else { fragments.code + 3 });
         (self.spec.size * copies).div_ceil(self.servers as u64).div_ceil(1 << 20)
     }
 }
@@ -123,6 +146,14 @@ pub fn another(random: &mut Stream, servers: usize, copies: u8) -> (Laid, Places
     let protection = *random.pick(&protections);
     let spec = spec(random, servers, protection);
     (Laid { layout: spec.layout, geometry: spec.geometry }, (*spec.places).clone())
+}
+
+/// An erasure code for which there are enough servers.
+fn erasure(random: &mut Stream, servers: usize) -> Protection {
+    let codes = [(2, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 2)];
+    let fit: Vec<(u8, u8)> = codes.into_iter().filter(|(data, code)| usize::from(data + code) <= servers).collect();
+    let (data, code) = *random.pick(&fit);
+    Protection::Erasure(Fragments { data, code })
 }
 
 fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSpec {
