@@ -138,7 +138,8 @@ impl<W: World> Group<W> {
     pub(super) async fn destage(&self, number: u64) -> Result<(), Stuck> {
         let stripe = Stripe::numbered(&self.shared.column, number);
         let blocks = stripe.blocks();
-        let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
+        // Not a repair's turn: that would pass a write that waits for drives, and whose log copies differ meanwhile.
+        let _turn = self.line_up_unasked(blocks).turn().await;
         loop {
             {
                 let mut state = self.lock();

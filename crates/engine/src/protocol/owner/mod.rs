@@ -6,7 +6,7 @@
 //! shows nothing, the fragments in place do. How the write hole is closed ([0014](../../../../../docs/decisions/0014-stripes-and-their-log.md)):
 //!
 //! 1. A row that holds anything in place is written only when the log has all M blocks of the row. So whoever finds a half-written row
-//!    finds all its blocks in the log, and decodes nothing.
+//!    finds all its blocks in the log, decodes nothing, and writes the row again.
 //! 2. A row that holds nothing in place is written, and any row is cleared, without that. A row that some clean members hold and others
 //!    don't was never finished: the row is taken out in place before anything is read there (`recover.rs`). What had been acknowledged
 //!    is in the log.

@@ -259,11 +259,25 @@ impl<W: World> Group<W> {
         code.into_iter().map(Buffer::freeze).collect()
     }
 
-    /// The rows whose blocks the log all shows.
+    /// The rows of which every clean copy of the log that is here shows all blocks.
     pub(super) async fn fully_logged(&self, stripe: Stripe, seen: &Lineage) -> Result<Vec<bool>, Failed> {
-        let logged = self.logged_blocks(stripe.blocks(), seen).await?;
-        let units = u64::from(self.shared.fragments.data);
-        Ok((0..ROWS).map(|row| (0..units).all(|unit| logged.contains(&(unit * ROWS + row)))).collect())
+        let (column, blocks) = (&self.shared.column, stripe.blocks());
+        let keepers: Vec<Holder<W>> = {
+            let state = self.lock();
+            let RegionState::Clean(clean) = state.members.clean_copies(column, stripe.region()) else {
+                return Err(Failed::Away);
+            };
+            clean.into_iter().filter_map(|at| state.members.list[at].drive().cloned()).collect()
+        };
+        let mut is_logged = vec![true; ROWS as usize];
+        for keeper in keepers {
+            let shown = keeper.held(column.map, column.place(blocks.first), blocks.count, seen).await;
+            let shown = shown.map_err(|error| failed(&keeper, error))?;
+            for (row, is_logged) in (0..ROWS).zip(&mut is_logged) {
+                *is_logged &= (row..blocks.count).step_by(ROWS as usize).all(|block| shown.contains(&block));
+            }
+        }
+        Ok(is_logged)
     }
 }
 

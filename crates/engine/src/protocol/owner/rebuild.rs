@@ -9,6 +9,7 @@ use crate::map::ROWS;
 use std::sync::atomic::Ordering;
 use tepal_drive::world::World;
 use tepal_model::IoError;
+use tepal_model::buffer::join;
 
 impl<W: World> Group<W> {
     /// Rebuilds blocks in place of one member in the background.
@@ -75,9 +76,9 @@ impl<W: World> Group<W> {
             if copy.read(column.map, row as usize, 1).await.is_ok() {
                 continue; // the block was written since, or another layer is damaged
             }
-            match self.fragment_now(stripe, fragment, &(row..row + 1), &line, Some(at)).await {
-                Ok(bytes) => {
-                    self.write_run(&copy, &(row..row + 1), bytes).await?;
+            match self.fragment_in_place(stripe, fragment, &(row..row + 1), &line.seen, Some(at)).await {
+                Ok((found, _)) => {
+                    self.write_run(&copy, &(row..row + 1), join(&found)).await?;
                     self.shared.repaired.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(drive = %copy.drive.id(), block, "a damaged block was decoded from other fragments and written again");
                 }

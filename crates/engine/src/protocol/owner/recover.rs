@@ -8,7 +8,7 @@ use crate::column::read::{Failed, lost};
 use crate::column::redundancy::Why;
 use crate::column::{Blocks, Group};
 use crate::map::ROWS;
-use crate::protocol::copies::recover::{Copy, Line, ZEROS};
+use crate::protocol::copies::recover::{Copy, ZEROS};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -85,7 +85,8 @@ impl<W: World> Group<W> {
         Ok(clean.into_iter().filter(|&at| Some(at) != but).filter_map(rows).collect())
     }
 
-    /// Rows that some clean members have and others don't, in one line, were never finished: they are taken out.
+    /// Rows that some clean members have and others don't, in one line, were never finished: they are taken out. Rows that all have are
+    /// written again, if the log has all their blocks.
     async fn settle_stripe(&self, stripe: Stripe) -> Result<(), Failed> {
         let members = self.clean_rows(stripe, None)?;
         let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
@@ -103,8 +104,17 @@ impl<W: World> Group<W> {
                 runs(ROWS, |row| !is_whole(row) && is_hidden(row)),
                 runs(ROWS, |row| !is_whole(row) && !is_hidden(row)),
             );
-            if hide.is_empty() && uncover.is_empty() {
+            // Rows that all members have may be half written, if the log has all their blocks.
+            let is_logged = self.fully_logged(stripe, &line.seen).await?;
+            let again = runs(ROWS, |row| in_all(row) && is_logged[row as usize]);
+            if hide.is_empty() && uncover.is_empty() && again.is_empty() {
                 continue;
+            }
+            let mut fragments = Vec::with_capacity(again.len());
+            for run in &again {
+                let data = self.data_of_rows(stripe, run, &line.seen).await?;
+                let code = self.code_of(&data);
+                fragments.push((run, data.into_iter().chain(code).collect::<Vec<Bytes>>()));
             }
             let _changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
             let outcomes = join_all(members.iter().map(async |rows| {
@@ -114,6 +124,9 @@ impl<W: World> Group<W> {
                 }
                 for run in &uncover {
                     self.uncover_run(&copy, run).await?;
+                }
+                for (run, fragments) in &fragments {
+                    self.write_run(&copy, run, fragments[rows.fragment].clone()).await?;
                 }
                 Ok(())
             }));
@@ -196,8 +209,8 @@ impl<W: World> Group<W> {
             let copy = target.copy.on(line);
             let had = self.rows_had(&copy).await?;
             for run in runs(ROWS, |row| wanted.data.contains(&row)) {
-                let bytes = self.fragment_now(stripe, target.fragment, &run, line, Some(at)).await?;
-                self.write_run(&copy, &run, bytes).await?;
+                let found = self.fragment_in_place(stripe, target.fragment, &run, &line.seen, Some(at)).await?;
+                self.write_run(&copy, &run, join(&found.0)).await?;
             }
             for run in runs(ROWS, |row| wanted.hidden.contains(&row) && !had.hidden.contains(&row)) {
                 self.hide(&copy, &run).await?;
@@ -209,39 +222,6 @@ impl<W: World> Group<W> {
             }
         }
         Ok(())
-    }
-
-    /// Some rows of a fragment as they should be in place, found without one member. Of rows that the log has whole, the log decides: they
-    /// may be half written in place.
-    pub(super) async fn fragment_now(
-        &self,
-        stripe: Stripe,
-        fragment: usize,
-        rows: &Range<u64>,
-        line: &Line,
-        but: Option<usize>,
-    ) -> Result<Bytes, Failed> {
-        let is_logged = self.fully_logged(stripe, &line.seen).await?;
-        let mut bytes: Vec<Bytes> = Vec::new();
-        let mut at = rows.start;
-        while at < rows.end {
-            let of_log = is_logged[at as usize];
-            let end = (at..rows.end).find(|&row| is_logged[row as usize] != of_log).unwrap_or(rows.end);
-            let run = at..end;
-            if of_log {
-                let data = self.data_of_rows(stripe, &run, &line.seen).await?;
-                let units = data.len();
-                bytes.push(match fragment.checked_sub(units) {
-                    None => data[fragment].clone(),
-                    Some(code) => self.code_of(&data)[code].clone(),
-                });
-            } else {
-                let (segments, _) = self.fragment_in_place(stripe, fragment, &run, &line.seen, but).await?;
-                bytes.extend(segments);
-            }
-            at = end;
-        }
-        Ok(join(&bytes))
     }
 
     /// Whether the log's copies of these blocks agree, and the code of the stripes that begin there is that of their data. Makes both so
@@ -264,6 +244,7 @@ impl<W: World> Group<W> {
                 state.serves()?;
                 if !matches!(state.members.clean(stripe.region()), RegionState::Clean(_))
                     || state.unsure.regions.contains(&stripe.region())
+                    || self.shared.order.is_lent(blocks.first, blocks.count)
                 {
                     return Ok(true); // there's nothing to compare with now
                 }
@@ -285,10 +266,9 @@ impl<W: World> Group<W> {
         let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
         let mut agree = true;
         for line in &lines {
-            let is_logged = self.fully_logged(stripe, &line.seen).await?;
             let Some(source) = members.first() else { return Err(Failed::Away) };
             let has = self.rows_had(&source.copy.on(line)).await?;
-            for run in runs(ROWS, |row| has.data.contains(&row) && !is_logged[row as usize]) {
+            for run in runs(ROWS, |row| has.data.contains(&row)) {
                 let mut data = Vec::with_capacity(units);
                 for unit in 0..units {
                     data.push(join(&self.fragment_in_place(stripe, unit, &run, &line.seen, None).await?.0));

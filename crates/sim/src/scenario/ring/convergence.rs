@@ -103,14 +103,14 @@ impl Ring {
         }
         match self.has_copies() {
             true => self.copies_are_equal(&self.all_nodes()).await,
-            false => self.code_is_that_of_the_data().await,
+            false => {
+                self.code_is_that_of_the_data().await;
+                self.the_rest_has_all().await;
+            }
         }
         self.nothing_lies_where_it_has_no_place(&self.all_nodes()).await;
         self.clones_are_right(&self.all_nodes()).await;
         self.snapshots_are_right(&self.all_nodes()).await;
-        if !self.has_copies() {
-            self.the_rest_has_all().await;
-        }
     }
 
     /// Scrubs find no code that isn't that of its data.
@@ -153,6 +153,9 @@ impl Ring {
             workload.read_back(&*volume).await;
         })
         .await;
+        gone.into_iter().for_each(|at| self.start(at));
+        self.nodes.iter().flatten().for_each(|(_, workload)| workload.stop());
+        self.all_is_right().await;
     }
 
     async fn all_is_right(&self) {
