@@ -92,8 +92,9 @@ impl Places {
         Some(Places::complete((0..rotation.columns()).map(column).collect()))
     }
 
-    /// What is agreed of a column's copies changes, in that view; `false` if none would be complete: then nothing does.
-    pub fn count(&mut self, column: usize, change: &CopyChange, view: View) -> bool {
+    /// What is agreed of a column's copies changes, in that view; `false` if fewer than are needed to read would be complete: then nothing
+    /// does.
+    pub fn count(&mut self, column: usize, change: &CopyChange, view: View, needed: usize) -> bool {
         let mut incomplete = self.incomplete.clone();
         for &drive in &change.complete {
             incomplete.remove(&(column, drive));
@@ -101,11 +102,12 @@ impl Places {
         for &drive in &change.passed {
             incomplete.entry((column, drive)).or_insert(CopyStatus::PassedOver(view));
         }
-        let has_complete = self.columns[column].drives().any(|drive| !incomplete.contains_key(&(column, drive)));
-        if has_complete {
+        let complete = self.columns[column].drives().filter(|&drive| !incomplete.contains_key(&(column, drive))).count();
+        let is_enough = complete >= if change.passed.is_empty() { 1 } else { needed };
+        if is_enough {
             self.incomplete = incomplete;
         }
-        has_complete
+        is_enough
     }
 
     /// A drive is up: its copies are complete wherever another that hasn't failed could tell what it misses.

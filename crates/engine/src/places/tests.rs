@@ -115,7 +115,7 @@ impl World {
         let (here, mut places) = (self.here(), self.places());
         let passed: Vec<usize> = (0..self.has_all.len()).filter(|at| !here.contains(at)).collect();
         let change = CopyChange { passed: passed.iter().map(|&at| DriveId(at as u64)).collect(), complete: Vec::new() };
-        assert!(places.count(0, &change, 1), "a complete copy is here: {self:?}");
+        assert!(places.count(0, &change, 1, 1), "a complete copy is here: {self:?}");
         self.follow(&places);
         passed.into_iter().for_each(|at| self.has_all[at] = false);
     }

@@ -178,7 +178,7 @@ impl State {
             Change::CountCopies(map, column, change) => {
                 let is_up = change.passed.iter().any(|drive| self.drives[drive] == Status::Up);
                 let view = self.view;
-                let agreed = !is_up && self.places.get_mut(map)?.count(*column, change, view);
+                let agreed = !is_up && self.places.get_mut(map)?.count(*column, change, view, 1);
                 agreed.then_some(view)
             }
         }

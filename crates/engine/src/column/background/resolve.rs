@@ -104,7 +104,14 @@ impl<W: World> Group<W> {
         loop {
             self.until_nobody_leaves().await;
             self.pass_over_absent().await;
-            let began = self.lock().moment();
+            let began = {
+                let mut state = self.lock();
+                if state.members.absent().next().is_some() && !state.members.may_go_on() {
+                    state.serves().map_err(Stuck::Failed)?;
+                    return Err(Stuck::Waits(Group::next_change(&mut state)));
+                }
+                state.moment()
+            };
             self.shared.kept.make_whole(self, region, Why::Unresolved).await?;
             self.mark_absent_stale(region).await;
             let mut state = self.lock();

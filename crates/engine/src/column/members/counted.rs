@@ -28,7 +28,8 @@ const COMING: Duration = Duration::from_secs(2);
 const UP_SOON: Duration = Duration::from_secs(3);
 
 impl<W: World> Group<W> {
-    /// Returns once no complete copy is absent, or nobody is served any more.
+    /// Returns once no complete copy is absent, or nobody is served any more; or once too few complete ones are here to go on without the
+    /// absent ones.
     pub async fn pass_over_absent(&self) {
         self.pass_over_absent_while(|| true).await;
     }
@@ -38,6 +39,9 @@ impl<W: World> Group<W> {
         while matters()
             && let Some(absent) = self.absent()
         {
+            if !self.lock().members.may_go_on() {
+                return; // nothing may be changed before more members are complete and here
+            }
             if absent.iter().any(|&id| self.is_coming(id)) || !self.begin_counting() {
                 let change = Group::next_change(&mut self.lock());
                 select(Box::pin(self.shared.world.sleep(SOON)), change).await;
@@ -171,6 +175,14 @@ impl<W: World> super::Members<W> {
             let is_away = matches!(member.presence, Presence::Missing | Presence::Leaving);
             is_known && is_away && !member.joins() && member.status == CopyStatus::Complete
         })
+    }
+
+    /// Whether as many complete members are here as are needed to read: then others may be passed over.
+    pub fn may_go_on(&self) -> bool {
+        let is_complete = |member: &&Member<W>| {
+            member.drive().is_some() && member.status == CopyStatus::Complete && !member.joins()
+        };
+        self.needed == 1 || self.list.iter().filter(is_complete).count() >= self.needed
     }
 
     /// The stand-ins that are not agreed to be complete yet.

@@ -30,6 +30,8 @@ pub struct Agreed {
     pub held: Vec<(DriveId, oneshot::Receiver<()>)>,
     /// Where copies are, and which are complete.
     pub places: BTreeMap<MapId, Places>,
+    /// How many complete copies a column needs.
+    pub needed: usize,
     /// Columns in which copies were passed over, one entry for each agreement.
     pub passed: Vec<(usize, Vec<DriveId>)>,
     /// The next agreement that a drive is up is refused, once.
@@ -90,9 +92,9 @@ impl Agrees {
 impl Authority for Agrees {
     fn count_copies(&self, map: MapId, column: usize, change: CopyChange, _: View) -> BoxFuture<'static, Option<View>> {
         let mut state = self.0.lock().unwrap();
-        let view = state.view;
+        let (view, needed) = (state.view, state.needed.max(1));
         state.passed.push((column, change.passed.clone()));
-        let agreed = state.places.get_mut(&map).is_none_or(|places| places.count(column, &change, view));
+        let agreed = state.places.get_mut(&map).is_none_or(|places| places.count(column, &change, view, needed));
         Box::pin(ready(agreed.then_some(view)))
     }
     fn joined(&self, _: MapId, column: usize, joins: Placing, view: View) -> BoxFuture<'static, bool> {
@@ -201,6 +203,7 @@ impl Rig {
     ) -> (Engine<SimWorld>, Volume<SimWorld>) {
         let engine = Self::engine_with_drives(world, disks, authority, is_here).await;
         let mut spec = Self::spec(disks.len() as u64, layout, epochs);
+        authority.0.lock().unwrap().needed = spec.layout.fragments().data.into();
         spec.places = authority.places(spec.map, &spec.places);
         let volume = engine.open_volume(spec).await.unwrap();
         engine.all_volumes_opened();

@@ -148,6 +148,9 @@ impl<W: World> Group<W> {
             Err(error) => return Plan::Refuse(error),
         };
         if state.members.absent().next().is_some() {
+            if !state.members.may_go_on() {
+                return Plan::Wait(Group::next_change(&mut state));
+            }
             return Plan::PassOver;
         }
         let is_absent =

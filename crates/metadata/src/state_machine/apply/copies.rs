@@ -35,7 +35,10 @@ impl Draft {
                     holder.status = now;
                 }
             }
-            if !record.holders.iter().any(|holder| holder.status.is_complete()) {
+            let needed = self.state.maps.get(map).map_or(1, |record| usize::from(record.layout.fragments().data));
+            let complete = || record.holders.iter().filter(|holder| holder.status.is_complete()).count();
+            // What has too few already may only get more.
+            if complete() == 0 || (!passed.is_empty() && complete() < needed) {
                 return Err(Refusal::LastCompleteCopy { map: *map, column: *column });
             }
             self.put_column_if_changed(*map, *column, record);

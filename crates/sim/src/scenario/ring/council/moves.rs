@@ -90,8 +90,9 @@ impl State {
         if !have_place || change.passed.iter().any(is_up) {
             return false;
         }
+        let needed = self.now.laid.get(&map).map_or(1, |laid| usize::from(laid.layout.fragments().data));
         let view = self.now.view;
-        Arc::make_mut(self.now.places.get_mut(&map).expect("it was just found")).count(column, change, view)
+        Arc::make_mut(self.now.places.get_mut(&map).expect("it was just found")).count(column, change, view, needed)
     }
 
     /// A drive that is up is complete again where others can tell it what it misses.
