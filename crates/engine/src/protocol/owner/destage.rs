@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::future::{join_all, select};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::world::{Gather, Tick, World};
 use tepal_model::IoError;
@@ -228,7 +229,7 @@ impl<W: World> Group<W> {
             };
             for part in parts {
                 let mut writing = Writing::line(line.epochs.clone(), &line.seen);
-                self.done(stripe, self.uncover_copies(part, &mut writing).await)?;
+                self.done((stripe, line), self.uncover_copies(part, &mut writing).await)?;
             }
         }
         Ok(())
@@ -248,7 +249,7 @@ impl<W: World> Group<W> {
                 let missing = cut(bytes, run.start - rows.start..run.end - rows.start);
                 let missing = Data::new(stripe.unit(unit, &run).first, Gather::from_iter([missing]), None);
                 let mut writing = Writing::line(line.epochs.clone(), &line.seen);
-                self.done(stripe, self.write_copies(&missing, true, &mut writing).await)?;
+                self.done((stripe, line), self.write_copies(&missing, true, &mut writing).await)?;
             }
         }
         Ok(())
@@ -270,20 +271,25 @@ impl<W: World> Group<W> {
             let some: Vec<Bytes> = data.iter().map(|bytes| cut(bytes, run.clone())).collect();
             let rows = rows.start + run.start..rows.start + run.end;
             let mut writing = Writing::line(line.epochs.clone(), &line.seen);
-            self.done(stripe, self.write_rows(stripe, &rows, &some, &mut writing).await)?;
+            self.done((stripe, line), self.write_rows(stripe, &rows, &some, &mut writing).await)?;
         }
         for run in runs(count, |row| zeros[row as usize] && is_held) {
             let rows = rows.start + run.start..rows.start + run.end;
             let mut writing = Writing::line(line.epochs.clone(), &line.seen);
-            self.done(stripe, self.clear_rows(stripe, &rows, &mut writing).await)?;
+            self.done((stripe, line), self.clear_rows(stripe, &rows, &mut writing).await)?;
         }
         Ok(())
     }
 
     /// A step of destaging that couldn't be finished leaves members different: its region is settled before anything is read there.
-    fn done(&self, stripe: Stripe, written: Result<Written, IoError>) -> Result<(), Failed> {
+    fn done(&self, (stripe, line): (Stripe, &Line), written: Result<Written, IoError>) -> Result<(), Failed> {
         match written {
-            Ok(Written::Done) => Ok(()),
+            Ok(Written::Done) if Arc::ptr_eq(&self.lock().seen.epochs, &line.epochs) => Ok(()),
+            // Once a snapshot is gone, drives may have joined the layers that it kept apart, and have met the step with other layers.
+            Ok(Written::Done) => {
+                self.differ(stripe.blocks());
+                Err(Failed::Io(IoError::NotNow))
+            }
             Ok(Written::Waits { begun, .. }) => {
                 if begun {
                     self.differ(stripe.blocks());

@@ -157,7 +157,10 @@ impl<W: World> Group<W> {
                 let zeros = Buffer::zeroed((count * BLOCK) as usize).freeze();
                 self.write_run(copy, rows, zeros).await
             }
-            outcome => outcome.map_err(|error| failed(&copy.drive, error)),
+            outcome => {
+                outcome.map_err(|error| failed(&copy.drive, error))?;
+                self.check_line(copy)
+            }
         }
     }
 
@@ -165,7 +168,8 @@ impl<W: World> Group<W> {
         self.check_line(copy)?;
         let run = (self.shared.column.map, copy.place + rows.start, rows.end - rows.start);
         let uncovered = copy.drive.uncover(run, Taking::Nothing, &copy.line.seen).await;
-        uncovered.map_err(|error| failed(&copy.drive, error))
+        uncovered.map_err(|error| failed(&copy.drive, error))?;
+        self.check_line(copy) // by then drives may have joined layers
     }
 
     pub(super) async fn write_run(&self, copy: &Copy<W>, rows: &Range<u64>, bytes: Bytes) -> Result<(), Failed> {
@@ -187,7 +191,8 @@ impl<W: World> Group<W> {
         state.jobs.copied += count;
         state.jobs.copying.add(count, now);
         drop(state);
-        outcome.map_err(|error| failed(&copy.drive, error))
+        outcome.map_err(|error| failed(&copy.drive, error))?;
+        self.check_line(copy)
     }
 
     /// Brings one member's rows of a stripe up to date.

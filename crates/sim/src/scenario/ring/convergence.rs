@@ -174,8 +174,9 @@ impl Ring {
             }
             Sleep::until(&self.core, self.core.now() + Duration::from_millis(20)).await;
         }
-        // What clients that went away had begun comes to its end.
-        Sleep::until(&self.core, self.core.now() + Duration::from_secs(3)).await;
+        // What clients that went away had begun comes to its end. Stripes go in place, and marks are taken back.
+        let rest = Duration::from_secs(if self.has_copies() { 3 } else { 10 });
+        Sleep::until(&self.core, self.core.now() + rest).await;
     }
 
     /// Others have right copies of what one drive has wrong: a scrub by every server calls nothing lost, and leaves nothing damaged
