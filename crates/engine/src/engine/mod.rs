@@ -56,6 +56,8 @@ pub(crate) struct Shared<W: World> {
     is_alone: bool,
     /// See [`Engine::followed`].
     followed_view: AtomicU64,
+    /// See [`Engine::destage_after`]. In microseconds.
+    pub quiet: AtomicU64,
     state: Mutex<State<W>>,
 }
 
@@ -71,6 +73,9 @@ struct State<W: World> {
     /// This server, and the state that was followed last; `None` for a server that is alone.
     followed: Option<(ServerId, Arc<ClusterView>)>,
 }
+
+/// See [`Engine::destage_after`], if nothing is said.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// The pause after a failed agreement that a newer view may have been the reason for.
 const AGREE_SOON: Duration = Duration::from_millis(50);
@@ -155,6 +160,7 @@ impl<W: World> Engine<W> {
                 slots,
                 is_alone,
                 followed_view: AtomicU64::new(0),
+                quiet: AtomicU64::new(QUIET.as_micros() as u64),
                 state,
             }),
         }
@@ -162,6 +168,12 @@ impl<W: World> Engine<W> {
 
     fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.shared.state.lock().expect("nothing panics while it holds the engine's lists")
+    }
+
+    /// For so long after the last write to a stripe of an erasure code, its blocks stay in the log, unless all of them are there:
+    /// neighbouring writes fill the stripe meanwhile.
+    pub fn destage_after(&self, quiet: Duration) {
+        self.shared.quiet.store(quiet.as_micros() as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn world(&self) -> &W {

@@ -1,6 +1,6 @@
 //! Destaging: the log's blocks go in place, stripe by stripe, and leave the log.
 
-use super::log::Phase;
+use super::log::{Logged, Phase};
 use super::read::cut;
 use super::stripe::{Stripe, runs};
 use crate::column::background::{Stuck, failed};
@@ -16,12 +16,11 @@ use futures_util::future::{join_all, select};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tepal_drive::world::{Gather, Tick, World};
 use tepal_model::IoError;
 
-/// A stripe stays in the log for so long after its last write: neighbouring writes fill it meanwhile.
-const QUIET: Duration = Duration::from_secs(2);
 /// With more stripes in the log than this, the one that was written first isn't left there for more.
 const MOST_LOGGED: usize = 4096;
 /// Stripes that are destaged at a time.
@@ -91,6 +90,8 @@ impl<W: World> Group<W> {
 
     fn next_to_destage(&self, postponed: &BTreeSet<u64>) -> Next {
         let now = self.shared.world.now();
+        let quiet = self.engine().map_or(0, |engine| engine.shared.quiet.load(Ordering::Relaxed));
+        let quiet = Duration::from_micros(quiet);
         let state = self.lock();
         let mut known = self.shared.log.lock();
         if state.served.removed {
@@ -105,12 +106,15 @@ impl<W: World> Group<W> {
             return Next::End;
         }
         let many = known.stripes.len() > MOST_LOGGED;
-        let is_due = |written: Tick| many || now.0.saturating_sub(written.0) >= QUIET;
+        let whole = self.shared.column.in_stripe();
+        let is_due = |logged: &Logged| {
+            many || now.0.saturating_sub(logged.written.0) >= quiet || logged.blocks.count() >= whole
+        };
         let mut due: Vec<(Tick, u64)> = known
             .stripes
             .iter()
-            .filter(|(stripe, written)| is_due(**written) && !postponed.contains(stripe))
-            .map(|(&stripe, &written)| (written, stripe))
+            .filter(|(stripe, logged)| is_due(logged) && !postponed.contains(stripe))
+            .map(|(&stripe, logged)| (logged.written, stripe))
             .collect();
         due.sort_unstable();
         due.truncate(AT_ONCE);

@@ -1,11 +1,15 @@
 //! What the owner remembers of its log, and of changes in place that are under way.
 
-use crate::column::{Group, State};
+use super::stripe::Stripe;
+use crate::column::{Blocks, Group, State};
+use crate::map::ROWS;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use tepal_codec::erasure::ReedSolomon;
 use tepal_drive::world::{Tick, World};
 use tepal_model::Fragments;
+use tepal_model::layout::MAX_DATA;
 
 /// Stripes whose last change is remembered.
 const REMEMBERED: usize = 4096;
@@ -18,13 +22,35 @@ pub(crate) struct Log {
 
 #[derive(Default)]
 pub(super) struct Known {
-    /// Stripes of which the log may have something, each with the time of its last write.
-    pub stripes: BTreeMap<u64, Tick>,
+    /// Stripes of which the log may have something.
+    pub stripes: BTreeMap<u64, Logged>,
     /// All drives that were here at so many changes of the state have been asked what their logs have.
     pub listed: Option<u64>,
     /// A task destages.
     pub is_tended: bool,
     changes: Changes,
+}
+
+/// What is known of a stripe that the log may have something of.
+#[derive(Default)]
+pub(super) struct Logged {
+    /// The last write.
+    pub written: Tick,
+    pub blocks: BlockSet,
+}
+
+/// Some blocks of a stripe.
+#[derive(Default)]
+pub(super) struct BlockSet([u64; (MAX_DATA as u64 * ROWS / 64) as usize]);
+
+impl BlockSet {
+    fn add(&mut self, blocks: Range<u64>) {
+        blocks.for_each(|block| self.0[(block / 64) as usize] |= 1 << (block % 64));
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
 }
 
 /// How the rows of a stripe change.
@@ -130,9 +156,29 @@ impl<W: World> Group<W> {
     }
 
     /// From now on the log may have something of these stripes.
-    pub(super) fn logs(&self, stripes: impl Iterator<Item = u64>) {
+    pub(super) fn may_log(&self, stripes: impl Iterator<Item = u64>) {
         let now = self.shared.world.now();
-        self.shared.log.lock().stripes.extend(stripes.map(|stripe| (stripe, now)));
+        {
+            let mut known = self.shared.log.lock();
+            stripes.for_each(|stripe| known.stripes.entry(stripe).or_default().written = now);
+        }
+        self.start_destaging();
+    }
+
+    /// From now on the log has these blocks.
+    pub(super) fn logs(&self, blocks: Blocks) {
+        let (column, now) = (&self.shared.column, self.shared.world.now());
+        {
+            let mut known = self.shared.log.lock();
+            for stripe in Stripe::touched(column, blocks) {
+                let whole = stripe.blocks();
+                let logged = known.stripes.entry(stripe.number).or_default();
+                logged.written = now;
+                logged.blocks.add(
+                    blocks.first.max(whole.first) - whole.first..blocks.end().min(whole.end()) - whole.first,
+                );
+            }
+        }
         self.start_destaging();
     }
 }

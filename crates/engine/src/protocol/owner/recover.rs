@@ -42,7 +42,7 @@ impl<W: World> Group<W> {
             self.until_whole(stripe, why).await?;
         }
         // What the log has now is destaged.
-        self.logs(Stripe::touched(&self.shared.column, Blocks::new(first, count)).map(|stripe| stripe.number));
+        self.may_log(Stripe::touched(&self.shared.column, Blocks::new(first, count)).map(|stripe| stripe.number));
         Ok(())
     }
 

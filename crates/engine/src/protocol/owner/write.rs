@@ -18,7 +18,7 @@ impl<W: World> Group<W> {
     /// Writes blocks into the log.
     pub(super) async fn write_log(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
         let (column, blocks) = (&self.shared.column, data.blocks());
-        self.logs(Stripe::touched(column, blocks).map(|stripe| stripe.number));
+        self.logs(blocks);
         let mut begun = false;
         for (first, count) in column.cut(blocks.first, blocks.count) {
             let part = Blocks::new(first, count);
@@ -114,7 +114,7 @@ impl<W: World> Group<W> {
         writing: &mut Writing,
     ) -> Result<Written, IoError> {
         let numbers = || Stripe::touched(&self.shared.column, blocks).map(|stripe| stripe.number);
-        self.logs(numbers());
+        self.may_log(numbers());
         let changing = self.changing(numbers(), Phase::InPlace);
         let run = self.run_of(self.rows_of(blocks));
         let clear = async |targets: &[Target<W>], lineage: &Lineage| self.clear_targets(targets, run, lineage).await;

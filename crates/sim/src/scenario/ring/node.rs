@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tepal_drive::world::Clock;
+use tepal_drive::world::{Clock, Random};
 use tepal_drive::{Drive, Loss, Options};
 use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, View, Volume};
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
@@ -58,6 +58,10 @@ impl Node {
         let voice = if machine.drive.is_some() { council.voice(machine.id) } else { council.listener(machine.id) };
         let engine = Engine::among(world.clone(), Arc::new(voice.clone()), network.port(machine.id));
         let mut spec = council.spec();
+        if !spec.layout.fragments().are_copies() {
+            const QUIET: [u64; 4] = [0, 2, 50, 2_000];
+            engine.destage_after(Duration::from_millis(QUIET[world.next_u64() as usize % QUIET.len()]));
+        }
         if let Some(kept) = &kept {
             spec.places = kept.places[&spec.map].clone();
             spec.epochs = kept.epochs.get(&spec.map).cloned().unwrap_or_default();
