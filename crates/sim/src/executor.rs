@@ -41,7 +41,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { steps: 3_000_000, time: Duration::from_secs(3_600) }
+        Limits { steps: 6_000_000, time: Duration::from_secs(3_600) }
     }
 }
 

@@ -86,6 +86,10 @@ impl Ring {
         self.all_is_right().await;
         let nodes = self.all_nodes();
         self.volume_is_whole_again(&nodes).await;
+        if !self.has_copies() {
+            // A drive that goes down now is to miss nothing: of what it missed, no other drive's damage could be mended.
+            Sleep::until(&self.core, self.core.now() + Duration::from_secs(10)).await;
+        }
         // Of a stripe, nobody else has what decays.
         if self.plan.has_faults && !self.is_any_striped() && self.random.one_in(2) {
             let one = self.random.index(self.plan.servers);
