@@ -11,8 +11,9 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
 /// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
 /// id, and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives
-/// that grow, 9 in which epoch a volume went on that was rolled back.
-pub const VERSION: u32 = 10;
+/// that grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
+/// codes.
+pub const VERSION: u32 = 11;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -51,6 +52,9 @@ pub(crate) const ROLLBACKS_NOTED: u32 = 9;
 
 /// From this version on, every rollback raises the revision of the volume's record.
 pub(crate) const ROLLBACKS_REVISE: u32 = 10;
+
+/// From this version on, volumes may have an erasure code. Builds before don't know the layout.
+const ERASURE_CODES: u32 = 11;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -385,6 +389,11 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
+            Command::CreateVolume { layout: Some(layout), .. } | Command::CreatePool { layout: Some(layout), .. }
+                if layout.starts_with("ec:") =>
+            {
+                ERASURE_CODES
+            }
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
             Command::RollBack { .. } => ROLLBACKS_REVISE,

@@ -126,6 +126,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Path(_)
         | Refusal::Name { .. }
         | Refusal::Size { .. }
+        | Refusal::SizeOfStripes { .. }
+        | Refusal::StripesStay(_)
         | Refusal::Layout { .. }
         | Refusal::NoSites { .. }
         | Refusal::ChainedDomain { .. }

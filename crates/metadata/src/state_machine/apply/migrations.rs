@@ -30,6 +30,9 @@ impl Draft {
         }
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
+        if [&layout, &source.layout].into_iter().any(|layout| !layout.fragments().are_copies()) {
+            return Err(Refusal::StripesStay(name.to_owned()));
+        }
         if let Some(other) = self.state.migration_about(source.id) {
             let volume = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
             if other.cancelled {

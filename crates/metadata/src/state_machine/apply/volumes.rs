@@ -7,6 +7,7 @@ use crate::record::{Cleared, ColumnRecord, HolderRecord, ImportRecord, MapRecord
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::size::Size;
+use tepal_model::size::MAX_ERASURE_CODED;
 use tepal_model::{Layout, Lineage, MAX_VOLUME, MapId, VolumeId};
 use tepal_placement::{ColumnHolders, Table};
 
@@ -24,6 +25,7 @@ impl Draft {
         check_name(Thing::Volume, name)?;
         check_size(size)?;
         let layout = place::wanted(&self.state, pool, layout)?;
+        check_size_for(&layout, size)?;
         if self.state.volume_named(name).is_some() {
             return Err(Refusal::VolumeExists(name.to_owned()));
         }
@@ -89,6 +91,7 @@ impl Draft {
         check_size(size)?;
         let mut volume = self.volume(name)?;
         let from = volume.size;
+        check_size_for(&volume.layout, size)?;
         if size == from {
             return Ok(Reply::Done);
         }
@@ -197,6 +200,14 @@ impl Draft {
 
     fn volume_by_id(&self, id: VolumeId) -> Result<VolumeRecord, Refusal> {
         self.state.volumes.get(&id).map(|record| VolumeRecord::clone(record)).ok_or(Refusal::NoVolumeId(id))
+    }
+}
+
+/// Whether a volume of this layout may be so long.
+fn check_size_for(layout: &Layout, size: u64) -> Result<(), Refusal> {
+    match !layout.fragments().are_copies() && size > MAX_ERASURE_CODED {
+        true => Err(Refusal::SizeOfStripes { size }),
+        false => Ok(()),
     }
 }
 
