@@ -1,6 +1,7 @@
 //! Clusters of several server processes: killed, paused and restarted, while commands are asked of all of them.
 
 mod dark;
+mod erasure;
 mod filesystem;
 mod folders;
 mod foreground;
