@@ -123,6 +123,20 @@ fn destaged_data_takes_its_fragments_and_no_more() {
 }
 
 #[test]
+fn a_large_write_of_new_stripes_skips_the_log() {
+    told(|world| async move {
+        let mut told = Told::new(world, "ec:2+1", 3).await;
+        told.write(0, 480).await;
+        let of_drive = |drive: u64| told.rig.engine.drive(DriveId(drive)).unwrap().allocated_of(MapId(1));
+        assert_eq!((1..=3).map(of_drive).sum::<u64>(), 480 * BLOCK / 2 * 3);
+        told.rig.lose(1).await;
+        told.check().await;
+        told.write(30, 300).await;
+        told.check().await;
+    });
+}
+
+#[test]
 fn data_outlives_as_many_drives_as_there_is_code() {
     told(|world| async move {
         for (layout, drives, lost) in [("ec:2+1", 3, vec![1]), ("ec:4+2;min_extra=0", 6, vec![0, 4])] {

@@ -7,7 +7,7 @@
 //!
 //! 1. A row that holds anything in place is written only when the log has all M blocks of the row. So whoever finds a half-written row
 //!    finds all its blocks in the log, decodes nothing, and writes the row again.
-//! 2. A row that holds nothing in place is written, and any row is cleared, without that. A row that some clean members hold and others
+//! 2. A row that holds nothing in place is written, and any row is cleared, without that. So large writes of new stripes skip the log. A row that some clean members hold and others
 //!    don't was never finished: the row is taken out in place before anything is read there (`recover.rs`). What had been acknowledged
 //!    is in the log.
 //! 3. Blocks leave the log only when all members that are here have the row on stable media, and all absent ones are stale.
@@ -49,7 +49,7 @@ impl<W: World> Redundancy<W> for Stripes {
         fua: bool,
         writing: &mut Writing,
     ) -> Result<Written, IoError> {
-        group.write_log(data, fua, writing).await
+        group.write_blocks(data, fua, writing).await
     }
 
     async fn clear(
@@ -113,7 +113,7 @@ impl<W: World> Redundancy<W> for Stripes {
     }
 
     async fn fate(group: &Group<W>, origin: Origin, blocks: Blocks) -> Result<Option<Vec<Blocks>>, IoError> {
-        group.fate_on_copies(origin, blocks).await
+        group.fate_in_stripes(origin, blocks).await
     }
 
     async fn make_whole(group: &Group<W>, region: u64, why: Why) -> Result<(), Stuck> {

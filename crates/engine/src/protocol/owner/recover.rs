@@ -8,7 +8,7 @@ use crate::column::read::{Failed, lost};
 use crate::column::redundancy::Why;
 use crate::column::{Blocks, Group};
 use crate::map::ROWS;
-use crate::protocol::copies::recover::{Copy, ZEROS};
+use crate::protocol::copies::recover::{Copy, Saying, ZEROS, taken_by_both};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, World};
 use tepal_drive::{DriveError, Write};
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, Buffer, IoError, Taking};
+use tepal_model::{BLOCK, Buffer, IoError, Taken, Taking};
 
 /// One member's rows of a stripe.
 struct Rows<W: World> {
@@ -90,6 +90,13 @@ impl<W: World> Group<W> {
     async fn settle_stripe(&self, stripe: Stripe) -> Result<(), Failed> {
         let members = self.clean_rows(stripe, None)?;
         let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
+        // A request that some members have noted and others haven't was never finished.
+        let mut taken: Option<Vec<Taken>> = None;
+        for rows in &members {
+            let (_, of_member) = rows.copy.content(self.shared.column.map, ROWS).await?;
+            taken = Some(taken.map_or(of_member.clone(), |taken| taken_by_both(&taken, &of_member)));
+        }
+        let taken = taken.unwrap_or_default();
         for line in &lines {
             let mut has = Vec::with_capacity(members.len());
             for rows in &members {
@@ -123,7 +130,7 @@ impl<W: World> Group<W> {
                     self.hide(&copy, run).await?;
                 }
                 for run in &uncover {
-                    self.uncover_run(&copy, run).await?;
+                    self.uncover_run(&copy, run, &taken).await?;
                 }
                 for (run, fragments) in &fragments {
                     self.write_run(&copy, run, fragments[rows.fragment].clone()).await?;
@@ -164,10 +171,12 @@ impl<W: World> Group<W> {
         }
     }
 
-    async fn uncover_run(&self, copy: &Copy<W>, rows: &Range<u64>) -> Result<(), Failed> {
+    /// Has a member have nothing of some rows in this line. `taken` are the requests that the rows have taken then.
+    async fn uncover_run(&self, copy: &Copy<W>, rows: &Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
         self.check_line(copy)?;
         let run = (self.shared.column.map, copy.place + rows.start, rows.end - rows.start);
-        let uncovered = copy.drive.uncover(run, Taking::Nothing, &copy.line.seen).await;
+        let taking = copy.taking(Saying::Those(taken), rows.clone());
+        let uncovered = copy.drive.uncover(run, taking, &copy.line.seen).await;
         uncovered.map_err(|error| failed(&copy.drive, error))?;
         self.check_line(copy) // by then drives may have joined layers
     }
@@ -206,11 +215,10 @@ impl<W: World> Group<W> {
         let sources = self.clean_rows(stripe, Some(at))?;
         let copies = sources.iter().chain([&target]).map(|rows| &rows.copy);
         let lines = self.lines(ROWS, copies).await?;
+        let Some(source) = sources.first() else { return Err(Failed::Away) };
+        let (_, taken) = source.copy.content(self.shared.column.map, ROWS).await?;
         for line in &lines {
-            let wanted = match sources.first() {
-                Some(source) => self.rows_had(&source.copy.on(line)).await?,
-                None => return Err(Failed::Away),
-            };
+            let wanted = self.rows_had(&source.copy.on(line)).await?;
             let copy = target.copy.on(line);
             let had = self.rows_had(&copy).await?;
             for run in runs(ROWS, |row| wanted.data.contains(&row)) {
@@ -223,8 +231,11 @@ impl<W: World> Group<W> {
             let has = |row: u64| had.data.contains(&row) || had.hidden.contains(&row);
             let is_wanted = |row: u64| wanted.data.contains(&row) || wanted.hidden.contains(&row);
             for run in runs(ROWS, |row| has(row) && !is_wanted(row)) {
-                self.uncover_run(&copy, &run).await?;
+                self.uncover_run(&copy, &run, &taken).await?;
             }
+        }
+        if taken != target.copy.content(self.shared.column.map, ROWS).await?.1 {
+            target.copy.adopt(self.shared.column.map, 0..ROWS, &taken).await?;
         }
         Ok(())
     }

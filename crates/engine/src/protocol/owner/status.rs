@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
-use tepal_model::{IoError, Lineage};
+use tepal_model::{Fate, IoError, Lineage, Origin};
 
 impl<W: World> Group<W> {
     /// Which blocks hold something, as runs. A row in place is of all its blocks.
@@ -64,6 +64,45 @@ impl<W: World> Group<W> {
             runs.extend((0..blocks.count).map(|block| (1, changed.contains(&block))));
         }
         Ok(runs)
+    }
+
+    /// Which of these blocks haven't taken a request; `None` if drives have left. Requests are noted in the log, and in place where the
+    /// log was skipped.
+    pub(super) async fn fate_in_stripes(
+        &self,
+        origin: Origin,
+        blocks: Blocks,
+    ) -> Result<Option<Vec<Blocks>>, IoError> {
+        let Some(missing) = self.fate_on_copies(origin, blocks).await? else { return Ok(None) };
+        let column = &self.shared.column;
+        let mut left: Vec<Blocks> = Vec::new();
+        for unit in missing.into_iter().flat_map(|blocks| blocks.pieces(ROWS)) {
+            let stripe = Stripe::of(column, unit.first);
+            let (_, rows) = stripe.locate(unit);
+            let Ok(sources) = self.sources(stripe) else { return Ok(None) };
+            let Some(source) = sources.first() else { return Ok(None) };
+            let place = column.place(stripe.rows(&rows).first);
+            let taken = match source.drive.fate(origin, column.map, place, unit.count).await {
+                Ok(Fate::Known { taken }) => taken,
+                Ok(Fate::Superseded | Fate::Forgotten) => Vec::new(), // the log would have said so
+                Err(DriveError::Lost(loss)) => {
+                    self.lose(vec![(source.drive.id(), loss)]).await;
+                    return Ok(None);
+                }
+                Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
+            };
+            let is_taken = |block: u64| {
+                let at = place + (block - unit.first);
+                taken.iter().any(|taken| (taken.first..taken.first + taken.count).contains(&at))
+            };
+            for block in unit.each().filter(|block| !is_taken(block.first)) {
+                match left.last_mut() {
+                    Some(last) if last.end() == block.first => last.count += 1,
+                    _ => left.push(block),
+                }
+            }
+        }
+        Ok(Some(left))
     }
 
     /// Whether all clean fragments of blocks of one region are here and hold nothing, nor does the log.

@@ -5,16 +5,121 @@ use super::stripe::Stripe;
 use crate::column::epochs::Writing;
 use crate::column::redundancy::{Data, Written};
 use crate::column::{Blocks, Group};
-use crate::map::Among;
-use crate::protocol::copies::write::{NotOnAll, Target};
+use crate::holder::Holder;
+use crate::map::{Among, ROWS};
+use crate::protocol::copies::write::{NotOnAll, Target, taking_of};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use std::ops::Range;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::{Gather, World};
+use tepal_model::buffer::join;
 use tepal_model::{BLOCK, Buffer, IoError, Lineage, MapId, Origin, Taken, Taking};
 
 impl<W: World> Group<W> {
+    /// Writes blocks: whole stripes of which nothing is held go in place at once, all others into the log.
+    pub(super) async fn write_blocks(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
+        let (column, blocks) = (self.shared.column, data.blocks());
+        if blocks.count < column.in_stripe() {
+            return self.write_log(data, fua, writing).await;
+        }
+        let mut begun = false;
+        for (first, count) in column.cut(blocks.first, blocks.count) {
+            let part = Blocks::new(first, count);
+            let [before, whole, after] = self.parted(part);
+            let is_fresh = whole.count > 0 && self.holds_nothing_of(whole).await;
+            let parts = match is_fresh {
+                true => [(before, false), (whole, true), (after, false)],
+                false => [(part, false), (Blocks::new(part.end(), 0), false), (Blocks::new(part.end(), 0), false)],
+            };
+            for (some, in_place) in parts.into_iter().filter(|(some, _)| some.count > 0) {
+                let of_part = data.part(some);
+                let written = match in_place {
+                    true => self.write_stripes(&of_part, writing).await?,
+                    false => self.write_log(&of_part, fua, writing).await?,
+                };
+                if let Some(waits) = waits(written, &mut begun) {
+                    return Ok(waits);
+                }
+            }
+        }
+        Ok(Written::Done)
+    }
+
+    /// The blocks before, within and after the whole stripes of a range.
+    fn parted(&self, blocks: Blocks) -> [Blocks; 3] {
+        let in_stripe = self.shared.column.in_stripe();
+        let first = blocks.first.next_multiple_of(in_stripe).min(blocks.end());
+        let end = (blocks.end() / in_stripe * in_stripe).max(first);
+        [
+            Blocks::new(blocks.first, first - blocks.first),
+            Blocks::new(first, end - first),
+            Blocks::new(end, blocks.end() - end),
+        ]
+    }
+
+    /// Whether nothing is held of these whole stripes of one region, in whatever epoch, in place or in the log. The caller has their turn.
+    async fn holds_nothing_of(&self, blocks: Blocks) -> bool {
+        let (column, rows) = (&self.shared.column, self.rows_of(blocks));
+        let members: Vec<Holder<W>> = {
+            let state = self.lock();
+            let known = self.shared.log.lock();
+            let mut stripes = Stripe::touched(column, blocks);
+            if stripes.any(|stripe| state.is_logged(&known, stripe.number))
+                || state.unsure.regions.contains(&column.region_of(blocks.first))
+            {
+                return false;
+            }
+            state.members.here().cloned().collect()
+        };
+        let (map, first) = (column.map, column.place(rows.first));
+        let asked = members.iter().map(async |drive| {
+            drive.is_bare(map, first, rows.count)
+                || drive.epochs_of(map, first, rows.count).await.is_ok_and(|epochs| epochs.is_empty())
+        });
+        join_all(asked).await.into_iter().all(|is_bare| is_bare)
+    }
+
+    /// Writes whole stripes of one region in place, of which nothing is held: all fragments or, after a crash, none.
+    async fn write_stripes(&self, data: &Data, writing: &mut Writing) -> Result<Written, IoError> {
+        let (column, blocks) = (&self.shared.column, data.blocks());
+        let units = usize::from(self.shared.fragments.data);
+        let mut fragments: Vec<(Gather, Vec<u32>)> =
+            vec![(Gather::new(), Vec::new()); usize::from(self.shared.fragments.count())];
+        for stripe in Stripe::touched(column, blocks) {
+            let of_unit = |unit: usize| data.part(stripe.unit(unit, &(0..ROWS)));
+            let parts: Vec<Data> = (0..units).map(of_unit).collect();
+            let bytes: Vec<Bytes> = parts.iter().map(|part| join(&part.data)).collect();
+            let code = self.code_of(&bytes);
+            for ((pieces, crcs), (bytes, part)) in fragments.iter_mut().zip(bytes.into_iter().zip(parts)) {
+                pieces.push(bytes);
+                crcs.extend(part.crcs.iter());
+            }
+            for ((pieces, crcs), bytes) in fragments[units..].iter_mut().zip(code) {
+                crcs.extend(block_crcs(&bytes));
+                pieces.push(bytes);
+            }
+        }
+        let _changing = self.changing(Stripe::touched(column, blocks).map(|stripe| stripe.number), Phase::InPlace);
+        let first = column.place(self.rows_of(blocks).first);
+        let write = async |targets: &[Target<W>], lineage: &Lineage| {
+            let write = |target: &Target<W>| Write {
+                map: column.map,
+                first,
+                data: fragments[target.fragment].0.clone(),
+                crcs: fragments[target.fragment].1.as_slice().into(),
+                marks: target.marks.clone(),
+                durable: true,
+                repair: false,
+                taking: taking_of(data.origin),
+                lineage,
+            };
+            self.write_each(targets, write).await
+        };
+        self.until_all_took((blocks, Among::ALL), writing, write).await
+    }
+
     /// Writes blocks into the log.
     pub(super) async fn write_log(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
         let (column, blocks) = (&self.shared.column, data.blocks());
@@ -63,12 +168,7 @@ impl<W: World> Group<W> {
         let column = self.shared.column;
         let mut begun = false;
         for (first, count) in column.cut(blocks.first, blocks.count) {
-            let part = Blocks::new(first, count);
-            let first = first.next_multiple_of(column.in_stripe());
-            let end = part.end() / column.in_stripe() * column.in_stripe();
-            let whole = Blocks::new(first.min(part.end()), end.saturating_sub(first));
-            let before = Blocks::new(part.first, whole.first - part.first);
-            let after = Blocks::new(whole.end(), part.end() - whole.end());
+            let [before, whole, after] = self.parted(Blocks::new(first, count));
             let Some(seen) = self.seen_by(writing)? else {
                 return Ok(Written::Waits { change: self.in_a_moment(), begun });
             };

@@ -5,4 +5,4 @@ mod equalise;
 mod repair;
 mod without_room;
 
-pub(in crate::protocol) use copy::{Copy, Line, ZEROS};
+pub(in crate::protocol) use copy::{Copy, Line, Saying, ZEROS, taken_by_both};
