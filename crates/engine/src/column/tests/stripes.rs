@@ -126,6 +126,7 @@ fn destaged_data_takes_its_fragments_and_no_more() {
 fn a_large_write_of_new_stripes_skips_the_log() {
     told(|world| async move {
         let mut told = Told::new(world, "ec:2+1", 3).await;
+        told.until_destaged().await; // it's known then that the log has nothing
         told.write(0, 480).await;
         let of_drive = |drive: u64| told.rig.engine.drive(DriveId(drive)).unwrap().allocated_of(MapId(1));
         assert_eq!((1..=3).map(of_drive).sum::<u64>(), 480 * BLOCK / 2 * 3);
