@@ -59,6 +59,23 @@ fn two_lost_servers_lose_nothing_of_log_or_stripes() {
 }
 
 #[test]
+fn a_drive_whose_fragments_are_needed_is_not_removed() {
+    let ring = Ring::up(3);
+    make(&ring, "v", "ec:2+1");
+    let bytes = noise(3, MIB);
+    ring.connect(1, "v").write(0, &bytes).expect("written");
+    let id = id_of(&ring, "s2");
+    ring.kill(3);
+    ring.wait_for_state(1, 3, "down");
+    let refused = ring.ask(1, &["drive", "rm", &id]).refused(1);
+    assert!(refused.contains("v"), "{refused}");
+    ring.start(&[3]);
+    ring.wait_until_healthy(1, "v");
+    ring.ask(1, &["drive", "rm", &id]).succeeded();
+    assert!(ring.connect(2, "v").read(0, MIB as u32).expect("read") == bytes);
+}
+
+#[test]
 fn a_scrub_rebuilds_rotten_fragments_from_others() {
     let ring = Ring::up(3);
     make(&ring, "v", "ec:2+1");

@@ -196,11 +196,12 @@ impl<W: World> Group<W> {
     }
 }
 
-/// Whether a member may hold data of which no other member that is here and up has a copy.
+/// Whether a member may hold data that the other members which are here and up can't give back.
 fn has_alone<W: World>(state: &State<W>, at: usize) -> bool {
     let others = state.members.list.iter().enumerate().filter(|&(other, _)| other != at);
     let has_all = |member: &Member<W>| member.status == CopyStatus::Complete && member.missed.is_empty();
-    !others.into_iter().any(|(_, member)| member.drive().is_some() && member.is_current() && has_all(member))
+    let others = others.filter(|(_, member)| member.drive().is_some() && member.is_current() && has_all(member));
+    others.count() < state.members.needed
 }
 
 impl<W: World> State<W> {

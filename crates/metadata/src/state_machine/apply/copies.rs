@@ -66,6 +66,9 @@ impl Draft {
         let view = self.state.view() + 1;
         let maps: Vec<MapId> = self.state.maps_of(&record).map(|map| map.id).collect();
         let mut given_up = 0;
+        // Fewer fragments than a code needs give back nothing.
+        let are_copies = |map: &MapId| self.state.maps.get(map).is_none_or(|map| map.layout.fragments().are_copies());
+        let maps: Vec<MapId> = maps.into_iter().filter(are_copies).collect();
         for (map, column, mut column_record) in self.columns_where(|map, _| maps.contains(&map)) {
             let has_failed = |holder: &HolderRecord| self.has_failed(holder.drive);
             for holder in column_record.holders.iter_mut().filter(|holder| has_failed(holder)) {

@@ -303,7 +303,8 @@ impl Draft {
         let at_risk = |map: &MapRecord| {
             let mut held = map.columns.iter().filter(|column| column.is_held_by(drive.id));
             let stays = |holder: &HolderRecord| holder.status.is_complete() && stays(holder.drive);
-            held.any(|column| !column.holders.iter().any(stays))
+            let needed = usize::from(map.layout.fragments().data);
+            held.any(|column| column.holders.iter().filter(|holder| stays(holder)).count() < needed)
         };
         let mut names = BTreeSet::new();
         for volume in self.state.volumes_on(drive.id).filter(|volume| volume.state == VolumeState::Active) {
