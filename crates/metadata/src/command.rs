@@ -8,10 +8,10 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
 /// The newest version of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
-/// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find,
-/// 6 volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its
-/// id, and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives
-/// that grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
+/// 4 volumes that go alone, 5 volumes that go to another pool, and others believed where a drive is removed that a rebuild didn't find, 6
+/// volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its id,
+/// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
+/// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes.
 pub const VERSION: u32 = 11;
 

@@ -131,7 +131,9 @@ pub enum LayoutError {
     NotOfLayout(String),
     #[error("layout '{0}': mirror needs 2 to {MAX_COPIES} copies, as in mirror:2")]
     Copies(String),
-    #[error("layout option '{0}' is not known: known are extent, durability, domain, min_copies, min_extra, each as NAME=VALUE")]
+    #[error(
+        "layout option '{0}' is not known: known are extent, durability, domain, min_copies, min_extra, each as NAME=VALUE"
+    )]
     Option(String),
     #[error("layout option '{0}' is given twice")]
     Twice(String),

@@ -291,7 +291,11 @@ impl<W: World> Group<W> {
             log: Log::of(layout.fragments()),
             copies,
             // Nobody remembers unstable data when the primary changes. Blocks leave the log of stripes once they are stable in place.
-            durability: if view == 0 && layout.fragments().are_copies() { layout.durability } else { Durability::Strict },
+            durability: if view == 0 && layout.fragments().are_copies() {
+                layout.durability
+            } else {
+                Durability::Strict
+            },
             view,
             led_since: engine.world().now(),
             deposed: Arc::default(),

@@ -102,7 +102,8 @@ impl Places {
         for &drive in &change.passed {
             incomplete.entry((column, drive)).or_insert(CopyStatus::PassedOver(view));
         }
-        let complete = self.columns[column].drives().filter(|&drive| !incomplete.contains_key(&(column, drive))).count();
+        let complete =
+            self.columns[column].drives().filter(|&drive| !incomplete.contains_key(&(column, drive))).count();
         let is_enough = complete >= if change.passed.is_empty() { 1 } else { needed };
         if is_enough {
             self.incomplete = incomplete;

@@ -179,9 +179,8 @@ impl<W: World> super::Members<W> {
 
     /// Whether as many complete members are here as are needed to read: then others may be passed over.
     pub fn may_go_on(&self) -> bool {
-        let is_complete = |member: &&Member<W>| {
-            member.drive().is_some() && member.status == CopyStatus::Complete && !member.joins()
-        };
+        let is_complete =
+            |member: &&Member<W>| member.drive().is_some() && member.status == CopyStatus::Complete && !member.joins();
         self.needed == 1 || self.list.iter().filter(is_complete).count() >= self.needed
     }
 

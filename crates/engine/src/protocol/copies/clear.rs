@@ -67,7 +67,11 @@ impl<W: World> Group<W> {
 
     /// Takes out what one line of the map's history holds of these blocks, and what hides older lines there: the older
     /// lines are seen again.
-    pub(in crate::protocol) async fn uncover_copies(&self, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
+    pub(in crate::protocol) async fn uncover_copies(
+        &self,
+        blocks: Blocks,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
         let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
             let uncover = async |target: &Target<W>| {

@@ -18,7 +18,9 @@ impl<W: World> Group<W> {
     fn clean_copies(&self, state: &State<W>, blocks: Blocks) -> Option<Vec<Asked<W>>> {
         let column = &self.shared.column;
         let asked = |(first, count): (u64, u64)| {
-            let RegionState::Clean(clean) = state.members.clean_copies(column, column.region_of(first)) else { return None };
+            let RegionState::Clean(clean) = state.members.clean_copies(column, column.region_of(first)) else {
+                return None;
+            };
             let here = clean.into_iter().filter_map(|at| state.members.list[at].drive());
             let holder = here.min_by_key(|holder| holder.local().is_none())?.clone();
             Some(Asked { blocks: Blocks { first, count }, holder })
@@ -28,7 +30,11 @@ impl<W: World> Group<W> {
 
     /// Which of these blocks haven't taken a request; `None` if drives have left. A clean copy's answer counts: all
     /// copies have taken the request, or none has.
-    pub(in crate::protocol) async fn fate_on_copies(&self, origin: Origin, blocks: Blocks) -> Result<Option<Vec<Blocks>>, IoError> {
+    pub(in crate::protocol) async fn fate_on_copies(
+        &self,
+        origin: Origin,
+        blocks: Blocks,
+    ) -> Result<Option<Vec<Blocks>>, IoError> {
         let asked = self.clean_copies(&self.lock(), blocks);
         let Some(asked) = asked else { return Ok(None) };
         let column = &self.shared.column;

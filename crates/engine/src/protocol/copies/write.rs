@@ -32,6 +32,10 @@ pub(in crate::protocol) struct Target<W: World> {
 
 type Targets<W> = SmallVec<[Target<W>; 2]>;
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each write makes one, and takes it apart at once: a box would be one allocation more"
+)]
 enum Plan<W: World> {
     Go {
         /// The members that are here and take the change.
@@ -61,7 +65,12 @@ pub(in crate::protocol) enum NotOnAll {
 
 impl<W: World> Group<W> {
     /// Writes whole blocks to every copy.
-    pub(in crate::protocol) async fn write_copies(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
+    pub(in crate::protocol) async fn write_copies(
+        &self,
+        data: &Data,
+        fua: bool,
+        writing: &mut Writing,
+    ) -> Result<Written, IoError> {
         let write =
             async |targets: &[Target<W>], lineage: &Lineage| self.write_targets(targets, data, fua, lineage).await;
         self.until_keepers_took(data.blocks(), writing, write).await
@@ -168,7 +177,13 @@ impl<W: World> Group<W> {
             if !takes && absent.is_empty() {
                 continue;
             }
-            let mut target = Target { at, fragment: member.fragment, drive: drive.clone(), marks: Vec::new(), stale: SmallVec::new() };
+            let mut target = Target {
+                at,
+                fragment: member.fragment,
+                drive: drive.clone(),
+                marks: Vec::new(),
+                stale: SmallVec::new(),
+            };
             if self.is_mirrored() {
                 let regions = column.regions(blocks.first, blocks.count);
                 regions.for_each(|region| self.mark(&state, &mut target, (region, takes), &absent));

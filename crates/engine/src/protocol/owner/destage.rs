@@ -3,12 +3,12 @@
 use super::log::{Logged, Phase};
 use super::read::cut;
 use super::stripe::{Stripe, runs};
+use crate::column::Group;
 use crate::column::background::{Stuck, failed};
 use crate::column::epochs::Writing;
 use crate::column::members::RegionState;
 use crate::column::read::{Failed, lost};
 use crate::column::redundancy::{Data, Written};
-use crate::column::Group;
 use crate::map::ROWS;
 use crate::protocol::copies::recover::Line;
 use bytes::Bytes;
@@ -107,9 +107,8 @@ impl<W: World> Group<W> {
         }
         let many = known.stripes.len() > MOST_LOGGED;
         let whole = self.shared.column.in_stripe();
-        let is_due = |logged: &Logged| {
-            many || now.0.saturating_sub(logged.written.0) >= quiet || logged.blocks.count() >= whole
-        };
+        let is_due =
+            |logged: &Logged| many || now.0.saturating_sub(logged.written.0) >= quiet || logged.blocks.count() >= whole;
         let mut due: Vec<(Tick, u64)> = known
             .stripes
             .iter()

@@ -174,9 +174,9 @@ impl<W: World> Group<W> {
                 let whole = stripe.blocks();
                 let logged = known.stripes.entry(stripe.number).or_default();
                 logged.written = now;
-                logged.blocks.add(
-                    blocks.first.max(whole.first) - whole.first..blocks.end().min(whole.end()) - whole.first,
-                );
+                logged
+                    .blocks
+                    .add(blocks.first.max(whole.first) - whole.first..blocks.end().min(whole.end()) - whole.first);
             }
         }
         self.start_destaging();

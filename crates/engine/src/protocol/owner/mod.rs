@@ -2,19 +2,21 @@
 //!
 //! A column has M + K members. In place, member i has fragment i of each stripe: `ROWS` blocks of each of M data and K code fragments. A
 //! *row* is one block of each fragment. The log is whole copies of blocks on K + 1 members. A write is acknowledged from the log, and
-//! *destaged* later: its rows change in place, then their blocks leave the log. What the log shows of a block counts; where the log
-//! shows nothing, the fragments in place do. How the write hole is closed ([0014](../../../../../docs/decisions/0014-stripes-and-their-log.md)):
+//! *destaged* later: its rows change in place, then their blocks leave the log. What the log shows of a block counts; where the log shows
+//! nothing, the fragments in place do. How the write hole is closed
+//! ([0014](../../../../../docs/decisions/0014-stripes-and-their-log.md)):
 //!
 //! 1. A row that holds anything in place is written only when the log has all M blocks of the row. So whoever finds a half-written row
 //!    finds all its blocks in the log, decodes nothing, and writes the row again.
-//! 2. A row that holds nothing in place is written, and any row is cleared, without that. So large writes of new stripes skip the log. A row that some clean members hold and others
-//!    don't was never finished: the row is taken out in place before anything is read there (`recover.rs`). What had been acknowledged
-//!    is in the log.
+//! 2. A row that holds nothing in place is written, and any row is cleared, without that. So large writes of new stripes skip the log. A
+//!    row that some clean members hold and others don't was never finished: the row is taken out in place before anything is read there
+//!    (`recover.rs`). What had been acknowledged is in the log.
 //! 3. Blocks leave the log only when all members that are here have the row on stable media, and all absent ones are stale.
 //! 4. Each line of the map's history has all fragments of a row, or none. Older lines are destaged first, so the log never shows a block
 //!    that is older than the one in place.
-//! 5. All members that are here are told what absent members miss, whether they take part in a change or not. So any member with authority
-//!    knows all that the others miss. A region is served while M clean fragments are here: then of K + 1 members with the log one is here.
+//! 5. All members that are here are told what absent members miss, whether they take part in a change or not. So any member with
+//!    authority knows all that the others miss. A region is served while M clean fragments are here: then of K + 1 members with the log
+//!    one is here.
 
 mod destage;
 mod log;

@@ -124,11 +124,7 @@ impl<W: World> Group<W> {
     }
 
     /// Which blocks the log shows, numbered from the first one.
-    pub(super) async fn logged_blocks(
-        &self,
-        blocks: Blocks,
-        seen: &Lineage,
-    ) -> Result<BTreeSet<u64>, Failed> {
+    pub(super) async fn logged_blocks(&self, blocks: Blocks, seen: &Lineage) -> Result<BTreeSet<u64>, Failed> {
         let column = &self.shared.column;
         let keeper = self.keeper(column.region_of(blocks.first))?;
         let held = keeper.held(column.map, column.place(blocks.first), blocks.count, seen).await;
@@ -182,14 +178,16 @@ impl<W: World> Group<W> {
     ) -> Result<(Segments, bool), Failed> {
         let (column, blocks) = (&self.shared.column, stripe.rows(rows));
         let sources = self.sources(stripe)?;
-        let read = async |source: &Source<W>| {
-            match source.drive.read(column.map, column.place(blocks.first), blocks.count, seen).await {
-                Ok(segments) => Ok(Some(segments)),
-                Err(DriveError::Lost(loss)) => Err(Failed::Lost(source.drive.id(), loss)),
-                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {
-                    self.rebuild_later(blocks, source.at);
-                    Ok(None)
-                }
+        let read = async |source: &Source<W>| match source
+            .drive
+            .read(column.map, column.place(blocks.first), blocks.count, seen)
+            .await
+        {
+            Ok(segments) => Ok(Some(segments)),
+            Err(DriveError::Lost(loss)) => Err(Failed::Lost(source.drive.id(), loss)),
+            Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {
+                self.rebuild_later(blocks, source.at);
+                Ok(None)
             }
         };
         let is_wanted = |source: &&Source<W>| source.fragment == fragment && Some(source.at) != but;
@@ -216,7 +214,8 @@ impl<W: World> Group<W> {
             }
         }
         let mut decoded = Buffer::take((blocks.count * BLOCK) as usize);
-        let held: Vec<Fragment<&[u8]>> = held.iter().map(|(number, bytes)| Fragment { number: *number, bytes: &bytes[..] }).collect();
+        let held: Vec<Fragment<&[u8]>> =
+            held.iter().map(|(number, bytes)| Fragment { number: *number, bytes: &bytes[..] }).collect();
         let mut lost = [Fragment { number: fragment, bytes: &mut decoded[..] }];
         self.shared.log.code().decode(&held, &mut lost).expect("M different fragments of one length");
         Ok((Segments::from_iter([decoded.freeze()]), true))

@@ -68,11 +68,7 @@ impl<W: World> Group<W> {
 
     /// Which of these blocks haven't taken a request; `None` if drives have left. Requests are noted in the log, and in place where the
     /// log was skipped.
-    pub(super) async fn fate_in_stripes(
-        &self,
-        origin: Origin,
-        blocks: Blocks,
-    ) -> Result<Option<Vec<Blocks>>, IoError> {
+    pub(super) async fn fate_in_stripes(&self, origin: Origin, blocks: Blocks) -> Result<Option<Vec<Blocks>>, IoError> {
         let Some(missing) = self.fate_on_copies(origin, blocks).await? else { return Ok(None) };
         let column = &self.shared.column;
         let mut left: Vec<Blocks> = Vec::new();

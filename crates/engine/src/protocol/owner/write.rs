@@ -238,8 +238,7 @@ impl<W: World> Group<W> {
         let mut begun = false;
         for (first, count) in column.cut(blocks.first, blocks.count) {
             let blocks = Blocks::new(first, count);
-            let changing =
-                self.changing(Stripe::touched(&column, blocks).map(|stripe| stripe.number), Phase::InPlace);
+            let changing = self.changing(Stripe::touched(&column, blocks).map(|stripe| stripe.number), Phase::InPlace);
             let run = self.run_of(self.rows_of(blocks));
             let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
                 let uncover = async |target: &Target<W>| {

@@ -10,7 +10,7 @@ use crate::record::{LONGEST_WINDOW, MapRecord, MigrationRecord, VolumeRecord};
 use crate::refusal::Refusal;
 use crate::state::State;
 use std::sync::Arc;
-use tepal_model::{CHUNK, Epoch, Lineage, MapId, MigrationStage, VolumeId};
+use tepal_model::{CHUNK, Epoch, Layout, Lineage, MapId, MigrationStage, VolumeId};
 
 /// The first window is a fiftieth of all chunks: large enough that few are agreed, small enough that clients seldom meet it.
 const FIRST_WINDOW: u64 = 50;
@@ -30,9 +30,7 @@ impl Draft {
         }
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
-        if [&layout, &source.layout].into_iter().any(|layout| !layout.fragments().are_copies()) {
-            return Err(Refusal::StripesStay(name.to_owned()));
-        }
+        check_goes(name, [&layout, &source.layout])?;
         if let Some(other) = self.state.migration_about(source.id) {
             let volume = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
             if other.cancelled {
@@ -271,4 +269,12 @@ fn readers(state: &State, map: MapId) -> Vec<(VolumeId, Lineage)> {
 
 fn check_rate(rate: Option<u64>) -> Result<(), Refusal> {
     if rate == Some(0) { Err(Refusal::Rate) } else { Ok(()) }
+}
+
+/// Whether a volume may go from one of these layouts to the other.
+fn check_goes(name: &str, layouts: [&Layout; 2]) -> Result<(), Refusal> {
+    match layouts.into_iter().all(|layout| layout.fragments().are_copies()) {
+        true => Ok(()),
+        false => Err(Refusal::StripesStay(name.to_owned())),
+    }
 }

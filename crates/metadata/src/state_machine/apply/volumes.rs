@@ -6,8 +6,8 @@ use crate::command::{GROWS_CLEARED, ROLLBACKS_NOTED, Reply};
 use crate::record::{Cleared, ColumnRecord, HolderRecord, ImportRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
-use tepal_model::size::Size;
 use tepal_model::size::MAX_ERASURE_CODED;
+use tepal_model::size::Size;
 use tepal_model::{Layout, Lineage, MAX_VOLUME, MapId, VolumeId};
 use tepal_placement::{ColumnHolders, Table};
 

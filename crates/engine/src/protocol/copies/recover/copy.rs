@@ -50,7 +50,11 @@ impl<W: World> Group<W> {
 
     /// The lines in which some of these copies have anything, or one line in which they have nothing, in the order in
     /// which they are made equal: later lines see older ones too.
-    pub(in crate::protocol) async fn lines(&self, count: u64, copies: impl Iterator<Item = &Copy<W>>) -> Result<Vec<Line>, Failed> {
+    pub(in crate::protocol) async fn lines(
+        &self,
+        count: u64,
+        copies: impl Iterator<Item = &Copy<W>>,
+    ) -> Result<Vec<Line>, Failed> {
         let epochs = self.lock().seen.epochs.clone();
         let line = |seen: &Lineage| Line { seen: seen.clone(), epochs: epochs.clone() };
         let lines = epochs.history.lines();
@@ -195,4 +199,5 @@ pub(in crate::protocol) fn taken_by_both(one: &[Taken], other: &[Taken]) -> Vec<
 }
 
 /// The CRC of a block of zeros.
-pub(in crate::protocol) static ZEROS: LazyLock<u32> = LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));
+pub(in crate::protocol) static ZEROS: LazyLock<u32> =
+    LazyLock::new(|| tepal_codec::checksum::crc(&[0; BLOCK as usize]));
