@@ -189,8 +189,8 @@ fn wide_stripes_survive_power_losses_at_any_moment() {
 }
 
 fn tell_many(layout: &'static str, drives: usize) {
-    let seeds = std::env::var("TEPAL_STORIES").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
-    for seed in 0..seeds {
+    const SEEDS: u64 = 20;
+    for seed in 0..SEEDS {
         let executor = Executor::new(seed, Limits::default(), false);
         let world = SimWorld::boot(executor.core(), "server");
         if let Err(failure) = executor.run(any_story(world, layout, drives, seed)) {
