@@ -169,6 +169,10 @@ impl<W: World> Group<W> {
             }
             match self.for_others().merge_edges(offset, data, seen).await {
                 Err(IoError::NotNow) => {} // a drive has left meanwhile
+                // A drive that has come meanwhile may have fragments that were never finished, and may have been read.
+                Ok(_) if !self.shared.fragments.are_copies() && !self.is_settled(blocks)? => {
+                    return Ok(Merged::Waits(self.in_a_moment()));
+                }
                 outcome => return outcome.map(Merged::Whole),
             }
         }

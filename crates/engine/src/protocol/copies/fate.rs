@@ -44,12 +44,7 @@ impl<W: World> Group<W> {
             let place = column.place(blocks.first);
             let taken = match holder.fate(origin, column.map, place, blocks.count).await {
                 Ok(Fate::Known { taken }) => taken,
-                Ok(Fate::Superseded) => return unavailable("its gateway has given this request up"),
-                Ok(Fate::Forgotten) => {
-                    return unavailable(
-                        "whether a request was carried out before its server was lost isn't known any more: read what is there before writing again",
-                    );
-                }
+                Ok(fate @ (Fate::Superseded | Fate::Forgotten)) => return Err(untold(&fate)),
                 Err(DriveError::Lost(loss)) => {
                     self.lose(vec![(holder.id(), loss)]).await;
                     return Ok(None);
@@ -67,4 +62,15 @@ impl<W: World> Group<W> {
         }
         Ok(Some(missing))
     }
+}
+
+/// Why nobody can tell any more whether a request was carried out.
+pub(in crate::protocol) fn untold(fate: &Fate) -> IoError {
+    let reason = match fate {
+        Fate::Superseded => "its gateway has given this request up",
+        Fate::Forgotten | Fate::Known { .. } => {
+            "whether a request was carried out before its server was lost isn't known any more: read what is there before writing again"
+        }
+    };
+    IoError::Unavailable { reason: reason.to_owned() }
 }

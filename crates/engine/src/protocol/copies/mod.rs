@@ -8,3 +8,5 @@ mod read;
 pub(in crate::protocol) mod recover;
 mod status;
 pub(in crate::protocol) mod write;
+
+pub(in crate::protocol) use fate::untold;

@@ -3,12 +3,12 @@
 use super::log::{Logged, Phase};
 use super::read::cut;
 use super::stripe::{Stripe, runs};
-use crate::column::Group;
 use crate::column::background::{Stuck, failed};
 use crate::column::epochs::Writing;
 use crate::column::members::RegionState;
 use crate::column::read::{Failed, lost};
 use crate::column::redundancy::{Data, Written};
+use crate::column::{Group, State};
 use crate::map::ROWS;
 use crate::protocol::copies::recover::Line;
 use bytes::Bytes;
@@ -21,8 +21,12 @@ use std::time::Duration;
 use tepal_drive::world::{Gather, Tick, World};
 use tepal_model::IoError;
 
-/// With more stripes in the log than this, the one that was written first isn't left there for more.
-const MOST_LOGGED: usize = 4096;
+/// With more stripes in the log than this, the one that was written first isn't left there for more. Each takes an extent at least on each
+/// drive that has the log.
+const MOST_LOGGED: usize = 256;
+/// With so many times more, writes are slowed down: a write waits for the longer, the more there are, and for this long at most.
+const TOO_MANY: usize = 4;
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// Stripes that are destaged at a time.
 const AT_ONCE: usize = 4;
 /// How often to look for stripes that have become quiet.
@@ -88,6 +92,15 @@ impl<W: World> Group<W> {
         select(Box::pin(self.shared.world.sleep(time)), change).await;
     }
 
+    /// Returns at once, or after a moment while the log has more than can be destaged.
+    pub(super) async fn while_too_much_is_logged(&self) {
+        let logged = self.shared.log.lock().stripes.len();
+        if let Some(more) = logged.checked_sub(TOO_MANY * MOST_LOGGED) {
+            let wait = LONGEST_WAIT.mul_f32((more as f32 / MOST_LOGGED as f32).min(1.0));
+            self.shared.world.sleep(wait).await;
+        }
+    }
+
     fn next_to_destage(&self, postponed: &BTreeSet<u64>) -> Next {
         let now = self.shared.world.now();
         let quiet = self.engine().map_or(0, |engine| engine.shared.quiet.load(Ordering::Relaxed));
@@ -145,7 +158,7 @@ impl<W: World> Group<W> {
         // Not a repair's turn: that would pass a write that waits for drives, and whose log copies differ meanwhile.
         let _turn = self.line_up_unasked(blocks).turn().await;
         loop {
-            {
+            let changes = {
                 let mut state = self.lock();
                 state.serves().map_err(Stuck::Failed)?;
                 match state.members.clean(stripe.region()) {
@@ -156,8 +169,9 @@ impl<W: World> Group<W> {
                         return Err(Stuck::Waits(Group::next_change(&mut state)));
                     }
                 }
-            }
-            match self.destage_all_lines(stripe).await {
+                state.changes
+            };
+            match self.destage_all_lines(stripe, changes).await {
                 Ok(()) => {
                     self.shared.log.lock().stripes.remove(&number);
                     return Ok(());
@@ -171,7 +185,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    async fn destage_all_lines(&self, stripe: Stripe) -> Result<(), Failed> {
+    async fn destage_all_lines(&self, stripe: Stripe, changes: u64) -> Result<(), Failed> {
         let lines = {
             let keeper = self.keeper(stripe.region())?;
             let copy = {
@@ -182,13 +196,14 @@ impl<W: World> Group<W> {
             self.lines(stripe.blocks().count, std::iter::once(&copy)).await?
         };
         for line in &lines {
-            self.destage_line(stripe, line).await?;
+            self.destage_line(stripe, line, changes).await?;
         }
         Ok(())
     }
 
-    /// Brings what the log has of one line in place. The log has nothing of older lines any more.
-    async fn destage_line(&self, stripe: Stripe, line: &Line) -> Result<(), Failed> {
+    /// Brings what the log has of one line in place. The log has nothing of older lines any more. `changes` is the number of the state's
+    /// changes when the region was found settled.
+    async fn destage_line(&self, stripe: Stripe, line: &Line, changes: u64) -> Result<(), Failed> {
         let (map, blocks) = (self.shared.column.map, stripe.blocks());
         let own = {
             let keeper = self.keeper(stripe.region())?;
@@ -208,16 +223,23 @@ impl<W: World> Group<W> {
         // Rows of which the log shows something go in place. Of others it only hides what has gone in place since.
         let touched = |row: u64| (0..units).any(|unit| own.contains(&(unit * ROWS + row)));
         let goes = |row: u64| touched(row) && (0..units).any(|unit| is_shown(unit, row));
-        let held = {
-            let source = self.sources(stripe)?.into_iter().next().ok_or(Failed::Away)?;
+        // Where one member hides rows, others may have had no room for that, and hold zeros.
+        let mut held: BTreeSet<u64> = BTreeSet::new();
+        for source in self.sources(stripe)? {
             let place = self.shared.column.place(stripe.rows(&(0..ROWS)).first);
-            let held = source.drive.held(map, place, ROWS, &line.seen).await;
-            held.map_err(|error| failed(&source.drive, error))?
-        };
+            let of_source = source.drive.held(map, place, ROWS, &line.seen).await;
+            held.extend(of_source.map_err(|error| failed(&source.drive, error))?);
+        }
         let changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
         for is_held in [true, false] {
             for rows in runs(ROWS, |row| goes(row) && held.contains(&row) == is_held) {
                 let data = self.data_of_rows(stripe, &rows, &line.seen).await?;
+                // A drive that has come since may have rows that were never finished, and may have been read.
+                let is_as_found =
+                    |state: &State<W>| state.changes == changes && !state.unsure.regions.contains(&stripe.region());
+                if !is_as_found(&self.lock()) {
+                    return Err(Failed::Away);
+                }
                 if is_held {
                     self.fill(stripe, &rows, &data, line, is_shown).await?;
                 }

@@ -3,6 +3,7 @@
 use super::stripe::Stripe;
 use crate::column::{Blocks, Group, State};
 use crate::map::ROWS;
+use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
@@ -110,6 +111,11 @@ impl Known {
         self.changes.under_way.remove(&stripe);
     }
 
+    /// Whether a change of a stripe is under way.
+    pub fn is_changing(&self, stripe: u64) -> bool {
+        self.changes.under_way.contains_key(&stripe)
+    }
+
     /// The number of changes so far.
     pub fn changes(&self) -> u64 {
         self.changes.count
@@ -180,6 +186,17 @@ impl<W: World> Group<W> {
             }
         }
         self.start_destaging();
+    }
+}
+
+impl<W: World> Group<W> {
+    /// Returns when no change of a stripe is under way that was when this was called. Of a change that has ended nobody waits: the caller
+    /// may have the turn of some of the blocks.
+    pub(super) async fn until_changed(&self, stripe: Stripe) {
+        if self.shared.log.lock().is_changing(stripe.number) {
+            let blocks = stripe.blocks();
+            join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+        }
     }
 }
 

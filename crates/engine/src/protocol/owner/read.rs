@@ -89,9 +89,7 @@ impl<W: World> Group<W> {
             if !self.shared.log.lock().disturbed(stripe.number, since, decoded) {
                 return Ok(data);
             }
-            // A reader that has the blocks' turn meets no change: a stripe changes as a whole.
-            let blocks = stripe.blocks();
-            join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+            self.until_changed(stripe).await;
         }
     }
 

@@ -21,6 +21,7 @@ use tepal_model::{BLOCK, Buffer, IoError, Taken, Taking};
 
 /// One member's rows of a stripe.
 struct Rows<W: World> {
+    at: usize,
     fragment: usize,
     copy: Copy<W>,
 }
@@ -54,6 +55,12 @@ impl<W: World> Group<W> {
                 let mut state = self.lock();
                 state.serves().map_err(Stuck::Failed)?;
                 match state.members.clean(stripe.region()) {
+                    // A row that was never finished would be decoded.
+                    RegionState::Clean(_)
+                        if matches!(why, Why::Missed(_)) && state.unsure.regions.contains(&stripe.region()) =>
+                    {
+                        return Err(Stuck::Waits(Group::next_change(&mut state)));
+                    }
                     RegionState::Clean(_) => {}
                     RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
                     RegionState::Lost => return Err(Stuck::Failed(lost())),
@@ -80,7 +87,7 @@ impl<W: World> Group<W> {
         let first = stripe.rows(&(0..ROWS)).first;
         let rows = |at: usize| {
             let copy = self.copy(&state, at, first)?;
-            Some(Rows { fragment: state.members.list[at].fragment, copy })
+            Some(Rows { at, fragment: state.members.list[at].fragment, copy })
         };
         Ok(clean.into_iter().filter(|&at| Some(at) != but).filter_map(rows).collect())
     }
@@ -90,13 +97,10 @@ impl<W: World> Group<W> {
     async fn settle_stripe(&self, stripe: Stripe) -> Result<(), Failed> {
         let members = self.clean_rows(stripe, None)?;
         let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
-        // A request that some members have noted and others haven't was never finished.
-        let mut taken: Option<Vec<Taken>> = None;
+        let mut noted: Vec<Vec<Taken>> = Vec::with_capacity(members.len());
         for rows in &members {
-            let (_, of_member) = rows.copy.content(self.shared.column.map, ROWS).await?;
-            taken = Some(taken.map_or(of_member.clone(), |taken| taken_by_both(&taken, &of_member)));
+            noted.push(rows.copy.content(self.shared.column.map, ROWS).await?.1);
         }
-        let taken = taken.unwrap_or_default();
         for line in &lines {
             let mut has = Vec::with_capacity(members.len());
             for rows in &members {
@@ -123,14 +127,34 @@ impl<W: World> Group<W> {
                 let code = self.code_of(&data);
                 fragments.push((run, data.into_iter().chain(code).collect::<Vec<Bytes>>()));
             }
+            // Members that are catching up may have decoded what changes now: they begin again.
+            {
+                let mut state = self.lock();
+                let is_settled = |at: usize| members.iter().any(|rows| rows.at == at);
+                for (at, member) in state.members.list.iter_mut().enumerate() {
+                    member.left_out += u64::from(member.drive().is_some() && !is_settled(at));
+                }
+            }
             let _changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
+            // Of rows that are taken out, the requests count that all members without the row have noted: a write of the row isn't among
+            // them, and what took it out is.
+            let taken_without = |row: &Range<u64>| {
+                let lacks = |has: &Has| !has.data.contains(&row.start);
+                let without = has.iter().zip(&noted).filter(|(has, _)| lacks(has)).map(|(_, noted)| noted.clone());
+                without.reduce(|one, other| taken_by_both(&one, &other)).unwrap_or_default()
+            };
+            let each = |runs: Vec<Range<u64>>| -> Vec<(Range<u64>, Vec<Taken>)> {
+                let rows = runs.into_iter().flatten().map(|row| row..row + 1);
+                rows.map(|row| (row.clone(), taken_without(&row))).collect()
+            };
+            let (hide, uncover) = (each(hide), each(uncover));
             let outcomes = join_all(members.iter().map(async |rows| {
                 let copy = rows.copy.on(line);
-                for run in &hide {
-                    self.hide(&copy, run).await?;
+                for (run, taken) in &hide {
+                    self.hide(&copy, run, taken).await?;
                 }
-                for run in &uncover {
-                    self.uncover_run(&copy, run, &taken).await?;
+                for (run, taken) in &uncover {
+                    self.uncover_run(&copy, run, taken).await?;
                 }
                 for (run, fragments) in &fragments {
                     self.write_run(&copy, run, fragments[rows.fragment].clone()).await?;
@@ -154,10 +178,11 @@ impl<W: World> Group<W> {
         Ok(Has { data, hidden })
     }
 
-    async fn hide(&self, copy: &Copy<W>, rows: &Range<u64>) -> Result<(), Failed> {
+    async fn hide(&self, copy: &Copy<W>, rows: &Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
         self.check_line(copy)?;
         let (map, first, count) = (self.shared.column.map, copy.place + rows.start, rows.end - rows.start);
-        let cleared = copy.drive.clear((map, first, count), Vec::new(), Taking::Nothing, &copy.line.seen).await;
+        let taking = copy.taking(Saying::Those(taken), rows.clone());
+        let cleared = copy.drive.clear((map, first, count), Vec::new(), taking, &copy.line.seen).await;
         match cleared {
             // All fragments of zeros are zeros.
             Err(DriveError::OutOfSpace) => {
@@ -209,7 +234,7 @@ impl<W: World> Group<W> {
         let target = {
             let state = self.lock();
             let fragment = state.members.list[at].fragment;
-            self.copy(&state, at, stripe.rows(&(0..ROWS)).first).map(|copy| Rows { fragment, copy })
+            self.copy(&state, at, stripe.rows(&(0..ROWS)).first).map(|copy| Rows { at, fragment, copy })
         };
         let Some(target) = target else { return Ok(()) }; // it's looked for again when it's back
         let sources = self.clean_rows(stripe, Some(at))?;
@@ -226,7 +251,7 @@ impl<W: World> Group<W> {
                 self.write_run(&copy, &run, join(&found.0)).await?;
             }
             for run in runs(ROWS, |row| wanted.hidden.contains(&row) && !had.hidden.contains(&row)) {
-                self.hide(&copy, &run).await?;
+                self.hide(&copy, &run, &taken).await?;
             }
             let has = |row: u64| had.data.contains(&row) || had.hidden.contains(&row);
             let is_wanted = |row: u64| wanted.data.contains(&row) || wanted.hidden.contains(&row);

@@ -7,6 +7,7 @@ use crate::column::read::{Failed, Part};
 use crate::column::{Blocks, Group};
 use crate::holder::Holder;
 use crate::map::ROWS;
+use crate::protocol::copies::untold;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use tepal_drive::DriveError;
@@ -28,8 +29,7 @@ impl<W: World> Group<W> {
                 let in_place = part.drive.held(column.map, place, part.blocks.count, &part.seen).await;
                 let in_place = in_place.map_err(|error| failed(&part.drive, error))?;
                 if self.shared.log.lock().disturbed(stripe.number, since, true) {
-                    let blocks = stripe.blocks();
-                    futures_util::future::join_all(self.shared.order.under_way(blocks.first, blocks.count)).await;
+                    self.until_changed(stripe).await;
                     continue;
                 }
                 let held = (0..part.blocks.count).map(|nth| logged.contains(&nth) || in_place.contains(&nth));
@@ -80,7 +80,7 @@ impl<W: World> Group<W> {
             let place = column.place(stripe.rows(&rows).first);
             let taken = match source.drive.fate(origin, column.map, place, unit.count).await {
                 Ok(Fate::Known { taken }) => taken,
-                Ok(Fate::Superseded | Fate::Forgotten) => Vec::new(), // the log would have said so
+                Ok(fate @ (Fate::Superseded | Fate::Forgotten)) => return Err(untold(&fate)),
                 Err(DriveError::Lost(loss)) => {
                     self.lose(vec![(source.drive.id(), loss)]).await;
                     return Ok(None);
@@ -129,7 +129,7 @@ impl<W: World> Group<W> {
         let column = self.shared.column;
         let members: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         for drive in members {
-            let held = match drive.extents_of(column.map, column.places_in_place(), false).await {
+            let held = match drive.extents_of(column.map, column.places_in_place(), noted).await {
                 Ok(held) => held,
                 Err(DriveError::Lost(loss)) => {
                     self.lose(vec![(drive.id(), loss)]).await;

@@ -7,7 +7,7 @@ use crate::column::redundancy::{Data, Written};
 use crate::column::{Blocks, Group};
 use crate::holder::Holder;
 use crate::map::{Among, ROWS};
-use crate::protocol::copies::write::{NotOnAll, Target, taking_of};
+use crate::protocol::copies::write::{Target, taking_of};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::ops::Range;
@@ -28,8 +28,8 @@ impl<W: World> Group<W> {
         for (first, count) in column.cut(blocks.first, blocks.count) {
             let part = Blocks::new(first, count);
             let [before, whole, after] = self.parted(part);
-            let is_fresh = whole.count > 0 && self.holds_nothing_of(whole).await;
-            let parts = match is_fresh {
+            let fresh_at = if whole.count > 0 { self.holds_nothing_of(whole).await } else { None };
+            let parts = match fresh_at.is_some() {
                 true => [(before, false), (whole, true), (after, false)],
                 false => [(part, false), (Blocks::new(part.end(), 0), false), (Blocks::new(part.end(), 0), false)],
             };
@@ -41,6 +41,13 @@ impl<W: World> Group<W> {
                 };
                 if let Some(waits) = waits(written, &mut begun) {
                     return Ok(waits);
+                }
+                // A drive that has come since may have something of these blocks in its log, which would hide them.
+                if in_place && fresh_at.is_some_and(|changes| self.lock().changes != changes) {
+                    let written = self.write_log(&of_part, true, writing).await?;
+                    if let Some(waits) = waits(written, &mut begun) {
+                        return Ok(waits);
+                    }
                 }
             }
         }
@@ -59,26 +66,27 @@ impl<W: World> Group<W> {
         ]
     }
 
-    /// Whether nothing is held of these whole stripes of one region, in whatever epoch, in place or in the log. The caller has their turn.
-    async fn holds_nothing_of(&self, blocks: Blocks) -> bool {
+    /// Whether nothing is held of these whole stripes of one region, in whatever epoch, in place or in the log, on any drive that was here
+    /// at so many changes. The caller has their turn.
+    async fn holds_nothing_of(&self, blocks: Blocks) -> Option<u64> {
         let (column, rows) = (&self.shared.column, self.rows_of(blocks));
-        let members: Vec<Holder<W>> = {
+        let (members, changes): (Vec<Holder<W>>, u64) = {
             let state = self.lock();
             let known = self.shared.log.lock();
             let mut stripes = Stripe::touched(column, blocks);
             if stripes.any(|stripe| state.is_logged(&known, stripe.number))
                 || state.unsure.regions.contains(&column.region_of(blocks.first))
             {
-                return false;
+                return None;
             }
-            state.members.here().cloned().collect()
+            (state.members.here().cloned().collect(), state.changes)
         };
         let (map, first) = (column.map, column.place(rows.first));
         let asked = members.iter().map(async |drive| {
             drive.is_bare(map, first, rows.count)
                 || drive.epochs_of(map, first, rows.count).await.is_ok_and(|epochs| epochs.is_empty())
         });
-        join_all(asked).await.into_iter().all(|is_bare| is_bare)
+        join_all(asked).await.into_iter().all(|is_bare| is_bare).then_some(changes)
     }
 
     /// Writes whole stripes of one region in place, of which nothing is held: all fragments or, after a crash, none.
@@ -123,6 +131,7 @@ impl<W: World> Group<W> {
     /// Writes blocks into the log.
     pub(super) async fn write_log(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
         let (column, blocks) = (&self.shared.column, data.blocks());
+        self.while_too_much_is_logged().await;
         self.logs(blocks);
         let mut begun = false;
         for (first, count) in column.cut(blocks.first, blocks.count) {
@@ -172,7 +181,7 @@ impl<W: World> Group<W> {
             let Some(seen) = self.seen_by(writing)? else {
                 return Ok(Written::Waits { change: self.in_a_moment(), begun });
             };
-            let as_zeros = self.is_cleared_by_zeros(whole, &seen).await;
+            let as_zeros = self.is_cleared_by_zeros(whole).await;
             for some in [(before, true), (whole, as_zeros), (after, true)] {
                 let (some, true) = some else { continue };
                 if some.count == 0 || self.stripes_are_empty(some, &seen).await {
@@ -194,16 +203,17 @@ impl<W: World> Group<W> {
         Ok(Written::Done)
     }
 
-    /// Whether whole stripes of one region can't be taken out in place: the log has something of older lines. That has to go in place
-    /// before, or it would be seen again.
-    async fn is_cleared_by_zeros(&self, blocks: Blocks, seen: &Lineage) -> bool {
+    /// Whether whole stripes of one region can't be taken out in place: the log has something of them. What it has of older lines has to
+    /// go in place before, or it would be seen again.
+    async fn is_cleared_by_zeros(&self, blocks: Blocks) -> bool {
         let column = &self.shared.column;
         let region = column.region_of(blocks.first);
         if blocks.count == 0 || self.lock().unsure.regions.contains(&region) {
             return true; // its copies of the log may differ
         }
-        let Some(older) = seen.older_part() else { return false };
-        !self.logged_blocks(blocks, &older).await.is_ok_and(|logged| logged.is_empty())
+        let Ok(keeper) = self.keeper(region) else { return true };
+        let logged = keeper.epochs_of(column.map, column.place(blocks.first), blocks.count).await;
+        !logged.is_ok_and(|epochs| epochs.is_empty())
     }
 
     /// Takes out whole stripes of one region: first in place, then from the log, which shows the old blocks meanwhile.
@@ -217,7 +227,9 @@ impl<W: World> Group<W> {
         self.may_log(numbers());
         let changing = self.changing(numbers(), Phase::InPlace);
         let run = self.run_of(self.rows_of(blocks));
-        let clear = async |targets: &[Target<W>], lineage: &Lineage| self.clear_targets(targets, run, lineage).await;
+        let clear = async |targets: &[Target<W>], lineage: &Lineage| {
+            self.clear_each(targets, run, taking_of(origin), lineage).await
+        };
         let mut begun = false;
         let written = self.until_all_took((blocks, Among::ALL), writing, clear).await?;
         if let Some(waits) = waits(written, &mut begun) {
@@ -297,17 +309,10 @@ impl<W: World> Group<W> {
         writing: &mut Writing,
     ) -> Result<Written, IoError> {
         let run = self.run_of(stripe.rows(rows));
-        let clear = async |targets: &[Target<W>], lineage: &Lineage| self.clear_targets(targets, run, lineage).await;
+        let clear = async |targets: &[Target<W>], lineage: &Lineage| {
+            self.clear_each(targets, run, Taking::Nothing, lineage).await
+        };
         self.until_all_took((stripe.blocks(), Among::ALL), writing, clear).await
-    }
-
-    async fn clear_targets(
-        &self,
-        targets: &[Target<W>],
-        run: (MapId, u64, u64),
-        lineage: &Lineage,
-    ) -> Result<(), NotOnAll> {
-        self.clear_each(targets, run, Taking::Nothing, lineage).await
     }
 
     /// Blocks as drives number them.
