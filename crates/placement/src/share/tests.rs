@@ -221,8 +221,8 @@ fn what_drives_can_not_share_is_refused_with_what_is_missing() {
     let scale = scale(&drives);
     let refused = |drives: &[Candidate<'_>], copies, domain| Share::new(drives, copies, domain, scale).unwrap_err();
     for (copies, domain, said) in [
-        (0, Drive, "0 copies: it is from 1 to 8"),
-        (9, Drive, "9 copies: it is from 1 to 8"),
+        (0, Drive, "0 copies: it is from 1 to 20"),
+        (21, Drive, "21 copies: it is from 1 to 20"),
         (5, Drive, "5 copies on different drives, and there are 4"),
         (3, Server, "3 copies on different servers, and there are 2"),
         (1, Site, "s0 has none"),
