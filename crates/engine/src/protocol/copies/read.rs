@@ -93,22 +93,29 @@ impl<W: World> Group<W> {
     fn repair_later(&self, block: u64, at: usize) {
         let group = self.clone();
         self.shared.world.spawn(Box::pin(async move {
-            let (id, drive) = {
-                let state = group.lock();
-                let member = &state.members.list[at];
-                (member.id, member.drive().cloned())
-            };
-            let has_others = || group.engine().is_some_and(|engine| engine.is_kept_without(id));
-            if let Some(holder) = drive.filter(Holder::is_unreadable).filter(|_| has_others()) {
-                if let Some(loss) = holder.retire("too many read errors") {
-                    group.lose(vec![(id, loss)]).await;
-                }
+            if group.retire_if_unreadable(at).await {
                 return;
             }
             if let Err(error) = group.repair(block, at).await {
+                let id = group.lock().members.list[at].id;
                 tracing::error!(drive = %id, block, %error, "a damaged block was not repaired");
             }
         }));
+    }
+
+    /// Retires a drive that has had too many read errors, if all that it has is elsewhere too. Whether it's such a drive.
+    pub(in crate::protocol) async fn retire_if_unreadable(&self, at: usize) -> bool {
+        let (id, drive) = {
+            let state = self.lock();
+            let member = &state.members.list[at];
+            (member.id, member.drive().cloned())
+        };
+        let has_others = || self.engine().is_some_and(|engine| engine.is_kept_without(id));
+        let Some(holder) = drive.filter(Holder::is_unreadable).filter(|_| has_others()) else { return false };
+        if let Some(loss) = holder.retire("too many read errors") {
+            self.lose(vec![(id, loss)]).await;
+        }
+        true
     }
 }
 

@@ -10,7 +10,7 @@ use crate::column::read::{Failed, lost};
 use crate::column::redundancy::{Data, Written};
 use crate::column::{Group, State};
 use crate::map::ROWS;
-use crate::protocol::copies::recover::Line;
+use crate::protocol::copies::recover::{Copy, Line};
 use bytes::Bytes;
 use futures_util::future::{join_all, select};
 use std::collections::BTreeSet;
@@ -186,34 +186,26 @@ impl<W: World> Group<W> {
     }
 
     async fn destage_all_lines(&self, stripe: Stripe, changes: u64) -> Result<(), Failed> {
-        let lines = {
-            let keeper = self.keeper(stripe.region())?;
-            let copy = {
-                let state = self.lock();
-                let at = state.members.position(keeper.id()).ok_or(Failed::Away)?;
-                self.copy(&state, at, stripe.blocks().first).ok_or(Failed::Away)?
-            };
-            self.lines(stripe.blocks().count, std::iter::once(&copy)).await?
-        };
+        let lines = self.lines(stripe.blocks().count, std::iter::once(&self.copy_of_log(stripe)?)).await?;
         for line in &lines {
             self.destage_line(stripe, line, changes).await?;
         }
         Ok(())
     }
 
+    /// A clean copy of the stripe's log.
+    fn copy_of_log(&self, stripe: Stripe) -> Result<Copy<W>, Failed> {
+        let keeper = self.keeper(stripe.region())?;
+        let state = self.lock();
+        let at = state.members.position(keeper.id()).ok_or(Failed::Away)?;
+        self.copy(&state, at, stripe.blocks().first).ok_or(Failed::Away)
+    }
+
     /// Brings what the log has of one line in place. The log has nothing of older lines any more. `changes` is the number of the state's
     /// changes when the region was found settled.
     async fn destage_line(&self, stripe: Stripe, line: &Line, changes: u64) -> Result<(), Failed> {
         let (map, blocks) = (self.shared.column.map, stripe.blocks());
-        let own = {
-            let keeper = self.keeper(stripe.region())?;
-            let copy = {
-                let state = self.lock();
-                let at = state.members.position(keeper.id()).ok_or(Failed::Away)?;
-                self.copy(&state, at, blocks.first).ok_or(Failed::Away)?
-            };
-            copy.on(line).has_itself(map, blocks.count).await?
-        };
+        let own = self.copy_of_log(stripe)?.on(line).has_itself(map, blocks.count).await?;
         if own.is_empty() {
             return Ok(());
         }

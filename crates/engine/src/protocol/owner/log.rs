@@ -187,9 +187,7 @@ impl<W: World> Group<W> {
         }
         self.start_destaging();
     }
-}
 
-impl<W: World> Group<W> {
     /// Returns when no change of a stripe is under way that was when this was called. Of a change that has ended nobody waits: the caller
     /// may have the turn of some of the blocks.
     pub(super) async fn until_changed(&self, stripe: Stripe) {

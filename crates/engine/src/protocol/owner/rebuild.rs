@@ -4,7 +4,6 @@ use super::stripe::Stripe;
 use crate::column::background::Stuck;
 use crate::column::read::{Failed, damaged};
 use crate::column::{Blocks, Group};
-use crate::holder::Holder;
 use crate::map::ROWS;
 use std::sync::atomic::Ordering;
 use tepal_drive::world::World;
@@ -87,19 +86,5 @@ impl<W: World> Group<W> {
             }
         }
         if is_lost { Err(damaged(column.logical(block))) } else { Ok(()) }
-    }
-
-    /// Retires a drive that has had too many read errors, if all that it has is elsewhere too.
-    async fn retire_if_unreadable(&self, at: usize) {
-        let (id, drive) = {
-            let state = self.lock();
-            (state.members.list[at].id, state.members.list[at].drive().cloned())
-        };
-        let has_others = || self.engine().is_some_and(|engine| engine.is_kept_without(id));
-        if let Some(holder) = drive.filter(Holder::is_unreadable).filter(|_| has_others())
-            && let Some(loss) = holder.retire("too many read errors")
-        {
-            self.lose(vec![(id, loss)]).await;
-        }
     }
 }
