@@ -6,10 +6,10 @@ use crate::program;
 use crate::servers::ring::Ring;
 use serde_json::json;
 
-/// Servers with a volume `v` that has these bytes from an offset on, and a snapshot `a` of it.
-fn with_snapshot(servers: u32, offset: u64, bytes: &[u8]) -> Ring {
+/// Servers with a volume `v` of that layout that has these bytes from an offset on, and a snapshot `a` of it.
+fn with_snapshot(servers: u32, layout: &str, (offset, bytes): (u64, &[u8])) -> Ring {
     let ring = Ring::up(servers);
-    super::make(&ring, "mirror:2");
+    super::make(&ring, layout);
     ring.connect(1, "v").write(offset, bytes).expect("written");
     ring.ask(1, &["snapshot", "create", "v@a"]).succeeded();
     ring
@@ -17,8 +17,17 @@ fn with_snapshot(servers: u32, offset: u64, bytes: &[u8]) -> Ring {
 
 #[test]
 fn a_clone_is_flattened_while_both_are_written_to_and_then_its_origin_is_removed() {
+    is_flattened("mirror:2");
+}
+
+#[test]
+fn a_clone_of_stripes_is_flattened_while_both_are_written_to() {
+    is_flattened("ec:2+1");
+}
+
+fn is_flattened(layout: &str) {
     let old = noise(1, 16 << 20);
-    let ring = with_snapshot(3, 0, &old);
+    let ring = with_snapshot(3, layout, (0, &old));
     ring.ask(2, &["volume", "clone", "v@a", "c"]).succeeded();
     let [of_origin, of_clone] = [noise(2, 1 << 20), noise(3, 1 << 20)];
     ring.connect(2, "c").write(1 << 20, &of_clone).expect("written");
@@ -93,7 +102,7 @@ fn used(ring: &Ring) -> u64 {
 #[test]
 fn servers_are_killed_while_a_clone_is_flattened_and_it_and_the_others_have_what_was_written_to_them() {
     let old = noise(4, (SIZE - SHARED) as usize);
-    let ring = with_snapshot(4, SHARED, &old);
+    let ring = with_snapshot(4, "mirror:2", (SHARED, &old));
     for clone in ["c", "d"] {
         ring.ask(2, &["volume", "clone", "v@a", clone]).succeeded();
     }
@@ -152,7 +161,7 @@ fn servers_are_killed_while_a_clone_is_flattened_and_it_and_the_others_have_what
 #[test]
 fn a_clone_whose_flattening_is_cancelled_shares_again_all_that_it_shared() {
     let old = noise(6, SIZE as usize);
-    let ring = with_snapshot(3, 0, &old);
+    let ring = with_snapshot(3, "mirror:2", (0, &old));
     ring.ask(2, &["volume", "clone", "v@a", "c"]).succeeded();
     let of_clone = noise(7, 6 << 20);
     ring.connect(2, "c").write(5 << 20, &of_clone).expect("written");
@@ -186,7 +195,7 @@ fn a_clone_whose_flattening_is_cancelled_shares_again_all_that_it_shared() {
 #[test]
 fn a_clone_that_is_removed_on_its_way_there_or_back_leaves_the_others_what_they_have_and_nothing_else() {
     let old = noise(8, SIZE as usize);
-    let ring = with_snapshot(3, 0, &old);
+    let ring = with_snapshot(3, "mirror:2", (0, &old));
     let before = used(&ring);
     for comes_back in [false, true] {
         ring.ask(2, &["volume", "clone", "v@a", "c"]).succeeded();

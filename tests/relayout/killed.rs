@@ -27,7 +27,7 @@ fn servers_are_killed_while_a_volume_goes_to_another_layout_and_clients_only_wai
     writer.go_on_for(SOME * 4);
     ring.ask(1, &["snapshot", "create", "v@s"]).succeeded();
     let kept = whole(&ring, 2, "v@s");
-    for (layout, bytes) in [("chained;extent=4M", 4 << 20), ("mirror:3", 8 << 20)] {
+    for (layout, bytes) in [("chained;extent=4M", 4 << 20), ("ec:3+1", 8 << 20), ("mirror:3", 8 << 20)] {
         ring.ask(1, &["volume", "relayout", "v", "--layout", layout, "--rate", "3M", "--no-wait"]).succeeded();
         wait_until_gone(&ring, 1, bytes);
         let victim = if bytes == 4 << 20 { leader(&ring, 1) } else { leader(&ring, 1) % 4 + 1 };
@@ -53,12 +53,20 @@ fn servers_are_killed_while_a_volume_goes_to_another_layout_and_clients_only_wai
 
 #[test]
 fn servers_are_killed_while_a_volume_comes_back_and_clients_only_wait() {
+    comes_back("mirror:3;extent=4K");
+}
+
+#[test]
+fn servers_are_killed_while_a_volume_comes_back_from_stripes() {
+    comes_back("ec:2+1");
+}
+
+fn comes_back(from: &str) {
     let ring = Ring::up(3);
     make(&ring, "mirror:2");
     let writer = Writer::start(ring.gateway(), "v", Ledger::new(62, BLOCKS));
     writer.go_on_for(SOME * 4);
-    ring.ask(1, &["volume", "relayout", "v", "--layout", "mirror:3;extent=4K", "--rate", "3M", "--no-wait"])
-        .succeeded();
+    ring.ask(1, &["volume", "relayout", "v", "--layout", from, "--rate", "3M", "--no-wait"]).succeeded();
     wait_until_gone(&ring, 1, 8 << 20);
     ring.ask(2, &["volume", "cancel", "v", "--no-wait"]).succeeded();
     let victim = leader(&ring, 3);

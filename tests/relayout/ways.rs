@@ -17,18 +17,18 @@ fn a_volume_of_four_servers_goes_through_all_layouts_under_a_writer_and_its_snap
     writer.go_on_for(SOME);
     ring.ask(1, &["snapshot", "create", "v@s"]).succeeded();
     let kept = whole(&ring, 2, "v@s");
-    for (nth, layout) in ["mirror:2;extent=4K", "chained;extent=4M", "mirror:3;extent=64K", "stripe"].iter().enumerate()
-    {
+    let layouts = ["mirror:2;extent=4K", "ec:2+1", "chained;extent=4M", "ec:3+1", "ec:2+2", "mirror:3;extent=64K", "stripe"];
+    for (nth, layout) in layouts.iter().enumerate() {
         let server = nth as u32 % 4 + 1;
         ring.ask(server, &["volume", "relayout", "v", "--layout", layout, "--no-wait"]).succeeded();
         // Another one while it's on its way.
-        if nth == 1 {
+        if *layout == "chained;extent=4M" {
             ring.ask(2, &["snapshot", "create", "v@t"]).succeeded();
         }
         writer.go_on_for(SOME);
         // As it prints it: what is the default isn't said.
         wait_until_there(&ring, server, layout.strip_suffix(";extent=64K").unwrap_or(layout));
-        if nth == 1 {
+        if *layout == "chained;extent=4M" {
             ring.ask(3, &["snapshot", "rm", "v@t"]).succeeded();
             let allocated = || ring.json(1, &["volume", "show", "v"])["allocated"].as_u64();
             ring.wait_until("what it kept to be free", || allocated().is_some_and(|bytes| bytes <= 2 * 2 * SIZE));

@@ -6,7 +6,8 @@
 
 use crate::view::View;
 use std::ops::Range;
-use tepal_model::{CHUNK, Layout, MapId, MigrationStage, VolumeId};
+use tepal_model::size::chunk;
+use tepal_model::{Layout, MapId, MigrationStage, VolumeId};
 use tepal_placement::{Geometry, Scatter};
 
 /// How the data of volumes lies in a map.
@@ -60,6 +61,11 @@ pub(crate) enum Phase {
 }
 
 impl Migration {
+    /// Bytes of a chunk: whole extents of both maps.
+    pub fn chunk(&self) -> u64 {
+        chunk(self.from.layout.extent, self.to.layout.extent)
+    }
+
     /// Which chunk is at a position of the order.
     fn chunk_at(&self, position: u64) -> u64 {
         let position = if self.reversed { self.chunks - 1 - position } else { position };
@@ -68,7 +74,7 @@ impl Migration {
 
     /// Of the chunk that a byte of the volumes is in.
     pub(crate) fn phase(&self, offset: u64) -> Phase {
-        let chunk = offset / CHUNK;
+        let chunk = offset / self.chunk();
         if chunk >= self.chunks {
             return Phase::New;
         }
@@ -88,10 +94,10 @@ impl Migration {
 
     /// The bytes of the chunks that are fenced, in the order of chunks.
     pub(crate) fn fenced(&self) -> impl Iterator<Item = Range<u64>> + use<> {
-        let migration = self.clone();
+        let (migration, length) = (self.clone(), self.chunk());
         (self.done..self.fence.min(self.chunks)).map(move |position| {
             let chunk = migration.chunk_at(position);
-            chunk * CHUNK..(chunk + 1) * CHUNK
+            chunk * length..(chunk + 1) * length
         })
     }
 
@@ -111,12 +117,12 @@ impl Migration {
     }
 }
 
-/// A range of bytes, cut where chunks end.
-pub(crate) fn cut_at_chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+/// A range of bytes, cut where chunks of so many bytes end.
+pub(crate) fn cut_at_chunks(range: Range<u64>, chunk: u64) -> impl Iterator<Item = Range<u64>> {
     let (mut at, end) = (range.start, range.end);
     std::iter::from_fn(move || {
         let start = at;
-        at = ((start / CHUNK + 1) * CHUNK).min(end);
+        at = ((start / chunk + 1) * chunk).min(end);
         (start < end).then_some(start..at)
     })
 }
@@ -124,6 +130,7 @@ pub(crate) fn cut_at_chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tepal_model::CHUNK;
 
     fn migration(chunks: u64, (done, fence): (u64, u64), reversed: bool) -> Migration {
         let laid = |layout: &str| Laid { layout: layout.parse().unwrap(), geometry: Geometry::new(1, 1, 1).unwrap() };
@@ -178,8 +185,8 @@ mod tests {
 
     #[test]
     fn a_range_is_cut_where_chunks_end() {
-        let cut: Vec<_> = cut_at_chunks(CHUNK - 1..2 * CHUNK + 1).collect();
+        let cut: Vec<_> = cut_at_chunks(CHUNK - 1..2 * CHUNK + 1, CHUNK).collect();
         assert_eq!(cut, [CHUNK - 1..CHUNK, CHUNK..2 * CHUNK, 2 * CHUNK..2 * CHUNK + 1]);
-        assert_eq!(cut_at_chunks(5..5).count(), 0);
+        assert_eq!(cut_at_chunks(5..5, CHUNK).count(), 0);
     }
 }

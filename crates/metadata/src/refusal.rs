@@ -123,8 +123,6 @@ pub enum Refusal {
     Size { size: u64 },
     #[error("{size} bytes is too large for a volume with an erasure code: it has at most 2^61")]
     SizeOfStripes { size: u64 },
-    #[error("volume '{0}' can't go to another layout yet: volumes don't go from or to ec:M+K in this version")]
-    StripesStay(String),
     #[error(
         "volume '{name}' has {from} bytes: making it {to} loses what is past the new end; use --shrink if that is meant"
     )]

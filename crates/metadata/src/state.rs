@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_model::history::FIRST_EPOCH;
 use tepal_model::layout::FailureDomain;
-use tepal_model::{CHUNK, ClusterId, DriveId, Epoch, History, MapId, ServerId, VolumeId};
+use tepal_model::size::chunk;
+use tepal_model::{ClusterId, DriveId, Epoch, History, MapId, ServerId, VolumeId};
 use tepal_placement::{Place, domain};
 
 /// What all applied commands came to.
@@ -182,9 +183,15 @@ impl State {
         self.volumes_that_go(migration).filter_map(|volume| sizes(volume)).max().unwrap_or(1)
     }
 
+    /// The bytes of the migration's chunks.
+    pub fn chunk_of(&self, migration: &MigrationRecord) -> u64 {
+        let extent = |map: &MapId| self.maps.get(map).expect("both maps of a migration exist").extent();
+        chunk(extent(&migration.source), extent(&migration.target))
+    }
+
     /// Whether what goes was grown on its way: what it was grown by is only where it goes to, so it can't be turned around.
     pub fn has_outgrown(&self, migration: &MigrationRecord) -> bool {
-        self.longest_of(migration) > migration.chunks * CHUNK
+        self.longest_of(migration) > migration.chunks * self.chunk_of(migration)
     }
 
     /// The active volume of this name, or of the id that stands for one: see [`BY_ID`].

@@ -13,7 +13,7 @@ use std::str::FromStr;
 pub struct Layout {
     /// How many copies there are, and where.
     pub protection: Protection,
-    /// The unit of placement, in bytes: a power of two from 4 KiB to 4 MiB.
+    /// The unit of placement, in bytes: a power of two from 4 KiB to 4 MiB. With an erasure code, whole stripes up to 4 MiB.
     pub extent: u32,
     /// What an acknowledged write outlives.
     pub durability: Durability,
@@ -59,6 +59,11 @@ impl Fragments {
     /// All of them.
     pub const fn count(self) -> u8 {
         self.data + self.code
+    }
+
+    /// The bytes of a volume that one stripe has: an extent of a drive for each data fragment.
+    pub const fn stripe(self) -> u32 {
+        EXTENT as u32 * self.data as u32
     }
 
     /// Whether one that is lost is nowhere else.
@@ -139,6 +144,8 @@ pub enum LayoutError {
     Twice(String),
     #[error("extent={0}: an extent is a power of two from 4K to 4M")]
     Extent(String),
+    #[error("extent={value}: with ec:{data}+K an extent is whole stripes: a multiple of {}K, up to 4M", u64::from(*data) * EXTENT / 1024)]
+    ExtentOfStripes { value: String, data: u8 },
     #[error("durability={0}: it is strict or flush")]
     Durability(String),
     #[error("domain={0}: it is drive, server or site")]
@@ -154,11 +161,11 @@ pub enum LayoutError {
 
 impl Layout {
     /// With everything that isn't said as it is by default: strict, acknowledged with one copy, extents of 64 KiB. With an erasure code,
-    /// one extent has whole stripes; and where more than one fragment may be lost, one loss more must be bearable.
+    /// an extent is one stripe; and where more than one fragment may be lost, one loss more must be bearable.
     pub fn new(protection: Protection) -> Self {
         let (extent, min_copies) = match protection {
-            Protection::Erasure(Fragments { data, code }) => {
-                ((EXTENT as u32 * u32::from(data)).next_power_of_two(), data + u8::from(code > 1))
+            Protection::Erasure(fragments @ Fragments { data, code }) => {
+                (fragments.stripe(), data + u8::from(code > 1))
             }
             Protection::Stripe | Protection::Mirror { .. } | Protection::Chained => (EXTENT as u32, 1),
         };
@@ -231,9 +238,18 @@ impl Layout {
     fn set(&mut self, name: &str, value: &str) -> Result<(), LayoutError> {
         match name {
             "extent" => {
-                let bytes = value.parse::<Size>().map_err(|_| LayoutError::Extent(shown(value)))?.0;
-                if !bytes.is_power_of_two() || !(MIN_EXTENT as u64..=MAX_EXTENT as u64).contains(&bytes) {
-                    return Err(LayoutError::Extent(shown(value)));
+                let fragments = self.fragments();
+                let refused = || match fragments.are_copies() {
+                    true => LayoutError::Extent(shown(value)),
+                    false => LayoutError::ExtentOfStripes { value: shown(value), data: fragments.data },
+                };
+                let bytes = value.parse::<Size>().map_err(|_| refused())?.0;
+                let is_whole = match fragments.are_copies() {
+                    true => bytes.is_power_of_two(),
+                    false => bytes.is_multiple_of(fragments.stripe().into()),
+                };
+                if !is_whole || !(MIN_EXTENT as u64..=MAX_EXTENT as u64).contains(&bytes) {
+                    return Err(refused());
                 }
                 self.extent = bytes as u32;
             }
@@ -333,7 +349,7 @@ mod tests {
             "ec:2+1",
             "ec:4+2;min_extra=0",
             "ec:4+2;min_extra=2",
-            "ec:3+1;extent=1M;domain=drive;min_extra=1",
+            "ec:3+1;extent=960K;domain=drive;min_extra=1",
             "ec:16+4",
         ] {
             assert_eq!(text.parse::<Layout>().map(|l| l.to_string()), Ok(text.to_owned()));
@@ -365,6 +381,9 @@ mod tests {
             ("mirror:99999999999", "2 to 8"),
             ("mirror:2;extent=3K", "power of two"),
             ("mirror:2;extent=8M", "power of two"),
+            ("ec:3+1;extent=1M", "a multiple of 192K"),
+            ("ec:4+2;extent=8M", "a multiple of 256K"),
+            ("ec:4+2;extent=0", "a multiple of 256K"),
             ("mirror:2;extent=-4K", "power of two"),
             ("mirror:2;durability=maybe", "strict or flush"),
             ("mirror:2;domain=rack", "drive, server or site"),

@@ -11,7 +11,7 @@ pub const BLOCK: u64 = 4096;
 pub const EXTENT: u64 = 64 << 10;
 /// The unit of busy and stale marks, in bytes.
 pub const REGION: u64 = 1 << 20;
-/// The unit in which volumes go from one map to another, in bytes: as long as the longest extent.
+/// The unit in which volumes go from one map to another, in bytes, where whole extents of both maps fit: as long as the longest extent.
 pub const CHUNK: u64 = MAX_EXTENT as u64;
 /// Longest request that a front-end accepts, in bytes.
 pub const MAX_REQUEST: u64 = 32 << 20;
@@ -19,6 +19,15 @@ pub const MAX_REQUEST: u64 = 32 << 20;
 pub const MAX_VOLUME: u64 = 1 << 63;
 /// Largest volume with an erasure code, in bytes: drives number the blocks of its log and of its fragments.
 pub const MAX_ERASURE_CODED: u64 = MAX_VOLUME / 4;
+
+/// The unit in which volumes go from one map to another, in bytes: whole extents of both maps, and at least [`CHUNK`].
+pub const fn chunk(one: u32, other: u32) -> u64 {
+    let (mut divisor, mut rest) = (one as u64, other as u64);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    CHUNK.next_multiple_of(one as u64 / divisor * other as u64)
+}
 
 /// A number of bytes that reads and prints as people write sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

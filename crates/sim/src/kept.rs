@@ -121,6 +121,8 @@ pub const KEPT: &[Kept] = &[
         12_482,
         "a drive was up that its primary had never reached, and nobody complained: writes waited for ever",
     ),
+    kept("long_stripes", 1002, "released blocks left zeros in the log, which were handed over again over newer data"),
+    kept("long_stripes", 1055, "rows in place hid nothing any more, and never let the stripe's blocks be released"),
 ];
 
 #[cfg(test)]

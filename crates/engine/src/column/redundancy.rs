@@ -63,13 +63,15 @@ pub(crate) struct Data {
     pub crcs: Sums,
     /// The request that the data is of.
     pub origin: Option<Origin>,
+    /// The same data is kept elsewhere until this is: drives may use the room that they reserve for repairs.
+    pub is_kept: bool,
 }
 
 impl Data {
     /// Each piece of the data must consist of whole blocks.
     pub fn new(first: u64, data: Gather, origin: Option<Origin>) -> Self {
         let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect();
-        Data { first, data, crcs, origin }
+        Data { first, data, crcs, origin, is_kept: false }
     }
 
     /// The same with the checksums that came with the data, one for each block: they were computed where the data
@@ -77,7 +79,7 @@ impl Data {
     pub fn summed(first: u64, Given { data, sums }: Given, origin: Option<Origin>) -> Self {
         let count = length(&data) / BLOCK;
         match sums.filter(|sums| sums.len() as u64 == count) {
-            Some(crcs) => Data { first, data, crcs, origin },
+            Some(crcs) => Data { first, data, crcs, origin, is_kept: false },
             None => Data::new(first, data, origin),
         }
     }
@@ -93,7 +95,7 @@ impl Data {
         let mut rest = Rest::of(self.data.iter().cloned().collect());
         rest.next(from * BLOCK as usize);
         let data = rest.next(blocks.count as usize * BLOCK as usize).into_iter().collect();
-        Data { first: blocks.first, data, crcs, origin: self.origin }
+        Data { first: blocks.first, data, crcs, origin: self.origin, is_kept: self.is_kept }
     }
 }
 
@@ -203,6 +205,24 @@ pub(crate) trait Redundancy<W: World> {
 
     /// Whether another fragment of a block, which isn't clean, may help to rebuild the damaged one.
     async fn may_help(group: &Group<W>, block: u64, damaged: usize, other: usize) -> bool;
+
+    /// Has all lines' data of blocks that are [on their way](State::are_on_their_way) in whole copies, on the clean members that
+    /// [keep](crate::map::Column::keepers) such copies. Until the blocks have arrived, they stay there: a migration finds them by the places
+    /// of whole copies, and changes them by the functions above.
+    async fn gather(_: &Group<W>, _: Blocks) -> Result<(), IoError> {
+        Ok(())
+    }
+
+    /// Requests that blocks have taken as noted elsewhere than on whole copies, with blocks numbered from the first one.
+    async fn noted_elsewhere(_: &Group<W>, _: Blocks) -> Result<Vec<Taken>, IoError> {
+        Ok(Vec::new())
+    }
+
+    /// The numbers of those ranges of blocks of which anything may be held or noted, elsewhere than on whole copies too; `None` if
+    /// whole copies tell.
+    async fn parts_held(_: &Group<W>, _: &[(u64, Blocks)]) -> Result<Option<Vec<u64>>, IoError> {
+        Ok(None)
+    }
 
     /// A drive has come or gone, or this server begins to lead the column: starts what the protocol does by itself.
     fn tend(_: &Group<W>) {}

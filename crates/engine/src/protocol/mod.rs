@@ -157,6 +157,22 @@ impl Kept {
         by_protocol!(self, Protocol => Protocol::extents(group, noted).await)
     }
 
+    pub async fn gather<W: World>(self, group: &Group<W>, blocks: Blocks) -> Result<(), IoError> {
+        by_protocol!(self, Protocol => Protocol::gather(group, blocks).await)
+    }
+
+    pub async fn noted_elsewhere<W: World>(self, group: &Group<W>, blocks: Blocks) -> Result<Vec<Taken>, IoError> {
+        by_protocol!(self, Protocol => Protocol::noted_elsewhere(group, blocks).await)
+    }
+
+    pub async fn parts_held<W: World>(
+        self,
+        group: &Group<W>,
+        parts: &[(u64, Blocks)],
+    ) -> Result<Option<Vec<u64>>, IoError> {
+        by_protocol!(self, Protocol => Protocol::parts_held(group, parts).await)
+    }
+
     pub async fn fate<W: World>(
         self,
         group: &Group<W>,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, CHUNK, Epoch, IoError, Lineage, MapId};
+use tepal_model::{BLOCK, Epoch, IoError, Lineage, MapId};
 
 /// The pause before columns are asked again that couldn't say what they hold.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -167,7 +167,7 @@ impl MapMigration {
     /// The blocks of a column that are in the fenced chunks, chunk by chunk.
     pub fn window(&self, column: usize) -> impl Iterator<Item = (u64, Blocks)> + '_ {
         self.agreed.fenced().filter_map(move |bytes| {
-            let chunk = bytes.start / CHUNK;
+            let chunk = bytes.start / self.agreed.chunk();
             let within = self.own.within(column, bytes);
             (!within.is_empty()).then(|| (chunk, Blocks::touched(within.start, within.end)))
         })
@@ -175,7 +175,7 @@ impl MapMigration {
 
     /// The chunk of a column's block.
     pub fn chunk_of(&self, column: usize, block: u64) -> u64 {
-        self.own.offset_of(column, block * BLOCK) / CHUNK
+        self.own.offset_of(column, block * BLOCK) / self.agreed.chunk()
     }
 }
 
@@ -378,7 +378,7 @@ impl<W: World> Volume<W> {
         let Some(migration) = self.migration() else { return vec![(self.map().clone(), bytes)] };
         let maps = self.maps();
         let mut routed: Vec<(Map<W>, Range<u64>)> = Vec::new();
-        for part in cut_at_chunks(bytes) {
+        for part in cut_at_chunks(bytes, migration.agreed.chunk()) {
             let id = migration.agreed.serves(part.start);
             let map = maps.iter().find(|map| map.id() == id).unwrap_or(&maps[0]);
             routed.push((map.clone(), part));

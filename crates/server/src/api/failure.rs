@@ -127,7 +127,6 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Name { .. }
         | Refusal::Size { .. }
         | Refusal::SizeOfStripes { .. }
-        | Refusal::StripesStay(_)
         | Refusal::Layout { .. }
         | Refusal::NoSites { .. }
         | Refusal::ChainedDomain { .. }

@@ -301,7 +301,7 @@ fn add_obstacles(migration: &mut Migration, (context, state): (&Context, &State)
                         "put a drive back that has a good copy; it was grown on its way, so it can be turned around only once its \
                          snapshots that are longer than {0} bytes are removed (`tepal snapshot rm`) and it's cut off there, which loses \
                          what is past that (`tepal volume resize {name} {0} --shrink`)",
-                        agreed.chunks * CHUNK,
+                        agreed.chunks * state.chunk_of(agreed),
                         name = record.name
                     ),
                 };
@@ -339,7 +339,7 @@ fn way_back(record: &VolumeRecord, migration: &Migration, state: &State) -> Stri
 fn full_drives(context: &Context, state: &State, target: MapId) -> Vec<DriveId> {
     let Some(map) = state.maps.get(&target) else { return Vec::new() };
     let open = context.drives.open();
-    // The longest extents are as long as a chunk.
+    // No extent is longer than that.
     let is_full = |id: &DriveId| {
         let usage = open.get(id).map(|open| open.drive.usage());
         usage.is_some_and(|usage| usage.capacity.saturating_sub(usage.used) < CHUNK)

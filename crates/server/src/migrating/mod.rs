@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tepal_metadata::{
     ColumnRecord, Command, DriveState, LONGEST_WINDOW, MapRecord, MigrationRecord, ProposeError, State,
 };
-use tepal_model::{CHUNK, MapId, MigrationStage};
+use tepal_model::{MapId, MigrationStage};
 
 /// How often it's looked at least.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -35,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Migrations(Arc<Mutex<BTreeMap<MapId, Watched>>>);
 
 struct Watched {
+    /// Bytes of a chunk.
+    chunk: u64,
     /// Its window and direction since when.
     window: ((u64, u64, bool), Instant),
     /// So many chunks had gone when; of one direction.
@@ -46,15 +48,16 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(record: &MigrationRecord, now: Instant) -> Self {
+    fn new(record: &MigrationRecord, chunk: u64, now: Instant) -> Self {
         let (obstacles, is_told) = (None, false);
-        Watched { window: (window_of(record), now), gone: VecDeque::from([(now, record.done)]), obstacles, is_told }
+        let (window, gone) = ((window_of(record), now), VecDeque::from([(now, record.done)]));
+        Watched { chunk, window, gone, obstacles, is_told }
     }
 
     fn look(&mut self, record: &MigrationRecord, obstacles: Vec<String>, now: Instant) {
         let window = window_of(record);
         if window.2 != self.window.0.2 {
-            *self = Watched::new(record, now);
+            *self = Watched::new(record, self.chunk, now);
         } else if window != self.window.0 {
             self.window = (window, now);
             self.gone.push_back((now, record.done));
@@ -72,7 +75,7 @@ impl Watched {
         let Some((at, chunks)) = self.gone.front() else { return 0 };
         let gone = self.gone.back().map_or(0, |(_, last)| last.saturating_sub(*chunks));
         let seconds = now.duration_since(*at).as_secs_f64();
-        if gone == 0 || seconds < 0.1 { 0 } else { ((gone * CHUNK) as f64 / seconds) as u64 }
+        if gone == 0 || seconds < 0.1 { 0 } else { ((gone * self.chunk) as f64 / seconds) as u64 }
     }
 
     /// What has been in its way for longer than it takes to restart a server.
@@ -112,7 +115,7 @@ impl Migrations {
         let mut all = self.lock();
         all.retain(|id, _| state.migrations.contains_key(id));
         for record in state.migrations.values() {
-            let watched = all.entry(record.id).or_insert_with(|| Watched::new(record, now));
+            let watched = all.entry(record.id).or_insert_with(|| Watched::new(record, state.chunk_of(record), now));
             watched.look(record, obstacles(state, record), now);
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use tepal_model::CHUNK;
 use tempfile::TempDir;
 use tepal_metadata::{DEFAULT_POOL, Metadata, Reply};
 use tepal_model::{ClusterId, DriveId, ServerId};
@@ -130,7 +131,7 @@ async fn the_rate_is_that_of_the_last_half_minute_and_begins_anew_on_the_way_bac
     let mut record = only(&metadata.state()).clone();
     let begun = Instant::now();
     let at = |seconds: u64| begun + Duration::from_secs(seconds);
-    let mut watched = Watched::new(&record, begun);
+    let mut watched = Watched::new(&record, CHUNK, begun);
     assert_eq!(watched.rate(at(5)), 0);
     // A window of ten chunks in ten seconds, then twice as fast.
     for (seconds, done) in [(10, 10), (20, 20), (30, 40), (40, 60), (50, 80), (60, 100)] {

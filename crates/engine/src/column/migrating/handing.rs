@@ -130,7 +130,7 @@ impl<W: World> Group<W> {
     }
 
     /// As [`Group::turn`], but for a moment only: the asker asks again.
-    pub(super) async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
+    pub async fn turn_soon(&self, blocks: Blocks) -> Result<Turn, IoError> {
         self.for_others().wait_for(Box::pin(self.line_up_unasked(blocks).turn()), DRIVES_WAIT).await
     }
 
@@ -139,13 +139,17 @@ impl<W: World> Group<W> {
     async fn holding(&self, handing: &Handing) -> Result<Reply, IoError> {
         let (migration, _) = self.gives(handing)?;
         let changes = self.lock().changes;
-        let window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
+        let mut window: Vec<(u64, Blocks)> = migration.window(self.shared.column.number).collect();
         // Waits for changes that had begun before. Changes that begin from here on are refused.
         let ends = window.iter().flat_map(|(_, blocks)| self.shared.order.under_way(blocks.first, blocks.count));
         self.wait_for(join_all(ends.collect::<Vec<_>>()), DRIVES_WAIT).await?;
         let column = &self.shared.column;
         let mut chunks: Vec<u64> = Vec::new();
         let mut runs: BTreeMap<DriveId, OfDrive<W>> = BTreeMap::new();
+        if let Some(held) = self.shared.kept.parts_held(self, &window).await? {
+            chunks = held;
+            window.clear();
+        }
         for (chunk, blocks) in window {
             match self.equal_copy_here(blocks)? {
                 None => chunks.push(chunk),
@@ -231,6 +235,7 @@ impl<W: World> Group<W> {
 
     async fn hand_over(&self, handing: &Handing) -> Result<Reply, IoError> {
         self.gives(handing)?;
+        self.shared.kept.gather(self, handing.blocks).await?;
         let turn = self.turn_soon(handing.blocks).await?;
         let (_, epochs) = self.gives(handing)?;
         let newest = epochs.newest_line();
@@ -261,6 +266,7 @@ impl<W: World> Group<W> {
     async fn release(&self, handing: &Handing, asker: Asker) -> Result<(), IoError> {
         self.gives(handing)?;
         let blocks = handing.blocks;
+        self.shared.kept.gather(self, blocks).await?;
         let mut turn = self.turn_soon(blocks).await?;
         let (migration, epochs) = self.gives(handing)?;
         let mut begun = false; // once one line is gone, copies may show other data until the last line is
@@ -268,11 +274,7 @@ impl<W: World> Group<W> {
             let mut writing = Writing::line(epochs.clone(), line);
             loop {
                 // Absent copies miss this like any other change.
-                let gone = match migration.agreed.leaves.is_some() {
-                    true => self.shared.kept.uncover(self, &turn, blocks, &mut writing).await,
-                    false => self.shared.kept.clear(self, &turn, (blocks, None), &mut writing).await,
-                };
-                match gone {
+                match self.shared.kept.uncover(self, &turn, blocks, &mut writing).await {
                     Ok(Written::Done) => {
                         begun = true;
                         break;

@@ -134,13 +134,14 @@ impl<W: World> Group<W> {
         }
         let (holder, changes) = {
             let state = self.lock();
-            let RegionState::Clean(clean) = state.members.clean(column.region_of(blocks.first)) else {
+            let RegionState::Clean(clean) = state.members.clean_copies(column, column.region_of(blocks.first)) else {
                 return Err(IoError::NotNow);
             };
             let holder = clean.into_iter().find_map(|at| state.members.list[at].drive().cloned());
             (holder.ok_or(IoError::NotNow)?, state.changes)
         };
-        let own = self.requests_of(&holder, blocks, &line).await?;
+        let mut own = self.requests_of(&holder, blocks, &line).await?;
+        own.extend(self.shared.kept.noted_elsewhere(self, blocks).await?);
         if self.lock().changes != changes {
             return Err(IoError::NotNow);
         }

@@ -24,8 +24,8 @@ pub(super) enum HeldBy {
 }
 
 impl<W: World> Group<W> {
-    /// What these lines have here of the blocks, or of as many of them as an answer holds. The caller has the blocks'
-    /// turn, and their copies are equal.
+    /// What these lines have here of the blocks, or of as many of them as an answer holds. The caller has gathered the
+    /// blocks and has their turn, and their copies are equal.
     pub(super) async fn all_of(
         &self,
         blocks: Blocks,
@@ -38,7 +38,7 @@ impl<W: World> Group<W> {
         let mut blocks = Blocks::new(first, count);
         let (mut others, changes) = {
             let state = self.lock();
-            let RegionState::Clean(clean) = state.members.clean(column.region_of(first)) else {
+            let RegionState::Clean(clean) = state.members.clean_copies(column, column.region_of(first)) else {
                 return Err(IoError::NotNow);
             };
             let mut here: Vec<Holder<W>> =
@@ -60,7 +60,8 @@ impl<W: World> Group<W> {
         for read in join_all(lines.iter_mut().map(|line| self.read_held(blocks.first, line, epochs))).await {
             data.extend(read?);
         }
-        let requests = self.requests_of(&holder, blocks, &newest).await?;
+        let mut requests = self.requests_of(&holder, blocks, &newest).await?;
+        requests.extend(self.shared.kept.noted_elsewhere(self, blocks).await?);
         // A drive that has come or gone meanwhile may have left the holder behind.
         if self.lock().changes != changes {
             return Err(IoError::NotNow);

@@ -19,6 +19,8 @@
 //! stays, and is handed over again to the target column's next primary: nobody ever writes shared data, and the
 //! volume's own writes since are newer.
 //!
+//! All this is done with whole copies of blocks. Fragments of stripes are gathered into such copies before, on either side.
+//!
 //! `taking.rs` is the target's way through a window (`takeover.rs` has the progress), `asking.rs` what the target asks
 //! of the source, and `landing.rs` how the target's copies get the data. `handing.rs` is the source's part, and
 //! `handed.rs` what goes from source to target. `lines.rs` is what copies have of some blocks, on either side.
@@ -60,6 +62,21 @@ impl<W: World> State<W> {
             true => Ok(()),
             false => Err(IoError::Fenced),
         }
+    }
+
+    /// Whether some of these blocks are on their way to another map, or from one. While they are, such blocks are in whole
+    /// copies ([`gather`](super::redundancy::Redundancy::gather)).
+    pub fn are_on_their_way(&self, column: &Column, blocks: Blocks) -> bool {
+        let Some(migration) = &self.migration else { return false };
+        let is_going = |(part, phase): (Blocks, Phase)| match phase {
+            Phase::Old => migration.takes(),
+            Phase::Fenced if migration.takes() => {
+                self.takeover.missing((migration, column.number), part).next().is_some()
+            }
+            Phase::Fenced => true,
+            Phase::New => false,
+        };
+        migration.phases(column.number, blocks).any(is_going)
     }
 
     /// The migration of this volume, if there is one. `Fenced` for a volume that has never had this map.

@@ -384,6 +384,7 @@ impl<W: World> Group<W> {
             let is_agreed = Arc::ptr_eq(&self.lock().seen.epochs, &epochs);
             return if is_agreed { Ok(0) } else { Err(NotTaken::Yet) };
         }
+        self.shared.kept.gather(self, blocks).await?;
         let mut turn = self.line_up_unasked(blocks).turn().await;
         let mut unknown = Vec::new();
         if handed.iter().any(|handed| handed.damaged().next().is_some()) {

@@ -65,6 +65,7 @@ impl<W: World> Group<W> {
             let seen = seen.map_err(NotTaken::Failed)?;
             (state.migration.clone().ok_or(NotTaken::Yet)?, state.seen.epochs.clone(), seen)
         };
+        self.shared.kept.gather(self, blocks).await?;
         let turn = self.turn_soon(blocks).await?;
         let newest = epochs.newest_line();
         let _turn = self.settled_for(turn, &Asker::present(), (Reader::Copies(&newest), blocks)).await?;

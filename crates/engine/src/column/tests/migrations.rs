@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
-use tepal_model::{CHUNK, EXTENT, History, Lineage, MigrationStage, ServerId, Taking};
+use tepal_model::size::chunk;
+use tepal_model::{EXTENT, History, Lineage, MigrationStage, ServerId, Taking};
 use tepal_wire::message::Tag;
 
 const ME: ServerId = ServerId(1);
@@ -42,7 +43,7 @@ impl Going {
             target: TARGET,
             from: laid(layout),
             to: laid(to),
-            chunks: rig.volume.size().div_ceil(CHUNK),
+            chunks: rig.volume.size().div_ceil(chunk(laid(layout).layout.extent, laid(to).layout.extent)),
             seed: 7,
             done: 0,
             fence: 1,
@@ -159,10 +160,19 @@ impl Going {
     }
 }
 
+/// From one layout to the other.
+const WAYS: [(&str, &str); 5] = [
+    ("mirror:2", "mirror:3;extent=4K"),
+    ("mirror:3;extent=4K", "stripe;extent=1M"),
+    ("mirror:2", "ec:2+1"),
+    ("ec:2+1", "mirror:2;extent=4K"),
+    ("ec:2+1", "ec:2+1;extent=384K"),
+];
+
 #[test]
 fn a_volume_is_intact_at_every_migration_step() {
     told(|world| async move {
-        for (layout, to) in [("mirror:2", "mirror:3;extent=4K"), ("mirror:3;extent=4K", "stripe;extent=1M")] {
+        for (layout, to) in WAYS {
             let going = Going::new(world.clone(), layout, to).await;
             let rig = &going.rig;
             for block in (0..2048).step_by(97) {
@@ -192,8 +202,14 @@ fn a_volume_is_intact_at_every_migration_step() {
 
 #[test]
 fn writes_during_a_migration_survive_its_return() {
-    told(|world| async move {
-        let going = Going::new(world, "mirror:2", "stripe;extent=4K").await;
+    for (layout, to) in [("mirror:2", "stripe;extent=4K")].into_iter().chain(WAYS) {
+        comes_back(layout, to);
+    }
+}
+
+fn comes_back(layout: &'static str, to: &'static str) {
+    told(move |world| async move {
+        let going = Going::new(world, layout, to).await;
         let rig = &going.rig;
         rig.write(0, 1, 30).await.unwrap();
         rig.write(1024, 1, 30).await.unwrap();

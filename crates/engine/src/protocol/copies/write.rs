@@ -246,7 +246,7 @@ impl<W: World> Group<W> {
             crcs: data.crcs.as_slice().into(),
             marks: target.marks.clone(),
             durable: durable || !target.stale.is_empty(),
-            repair: false,
+            repair: data.is_kept,
             taking: taking_of(data.origin),
             lineage,
         };

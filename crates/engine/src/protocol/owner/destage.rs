@@ -161,6 +161,10 @@ impl<W: World> Group<W> {
             let changes = {
                 let mut state = self.lock();
                 state.serves().map_err(Stuck::Failed)?;
+                if state.are_on_their_way(&self.shared.column, blocks) {
+                    drop(state);
+                    return self.stays_in_log(stripe).await;
+                }
                 match state.members.clean(stripe.region()) {
                     // First it's decided what the log has.
                     RegionState::Clean(_) if !state.unsure.regions.contains(&stripe.region()) => {}
@@ -185,6 +189,18 @@ impl<W: World> Group<W> {
         }
     }
 
+    /// A stripe that is on its way isn't destaged. Nothing more is to be done of it if the log has nothing.
+    async fn stays_in_log(&self, stripe: Stripe) -> Result<(), Stuck> {
+        match self.is_bare_on_all(stripe.blocks()).await {
+            Ok(true) => {
+                self.shared.log.lock().stripes.remove(&stripe.number);
+                Ok(())
+            }
+            Ok(false) | Err(IoError::NotNow) => Err(Stuck::Waits(Group::next_change(&mut self.lock()))),
+            Err(error) => Err(Stuck::Failed(error)),
+        }
+    }
+
     async fn destage_all_lines(&self, stripe: Stripe, changes: u64) -> Result<(), Failed> {
         let lines = self.lines(stripe.blocks().count, std::iter::once(&self.copy_of_log(stripe)?)).await?;
         for line in &lines {
@@ -194,7 +210,7 @@ impl<W: World> Group<W> {
     }
 
     /// A clean copy of the stripe's log.
-    fn copy_of_log(&self, stripe: Stripe) -> Result<Copy<W>, Failed> {
+    pub(super) fn copy_of_log(&self, stripe: Stripe) -> Result<Copy<W>, Failed> {
         let keeper = self.keeper(stripe.region())?;
         let state = self.lock();
         let at = state.members.position(keeper.id()).ok_or(Failed::Away)?;
@@ -265,6 +281,7 @@ impl<W: World> Group<W> {
             for run in runs(rows.end, |row| row >= rows.start && !is_shown(unit as u64, row)) {
                 let missing = cut(bytes, run.start - rows.start..run.end - rows.start);
                 let missing = Data::new(stripe.unit(unit, &run).first, Gather::from_iter([missing]), None);
+                let missing = Data { is_kept: true, ..missing };
                 let mut writing = Writing::line(line.epochs.clone(), &line.seen);
                 self.done((stripe, line), self.write_copies(&missing, true, &mut writing).await)?;
             }

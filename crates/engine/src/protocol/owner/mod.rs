@@ -14,11 +14,14 @@
 //! 3. Blocks leave the log only when all members that are here have the row on stable media, and all absent ones are stale.
 //! 4. Each line of the map's history has all fragments of a row, or none. Older lines are destaged first, so the log never shows a block
 //!    that is older than the one in place.
-//! 5. All members that are here are told what absent members miss, whether they take part in a change or not. So any member with
+//! 5. While blocks of a stripe go to another map, or come from one, the stripe is in the log and nothing of it is in place (`gather.rs`): a
+//!    migration moves whole copies.
+//! 6. All members that are here are told what absent members miss, whether they take part in a change or not. So any member with
 //!    authority knows all that the others miss. A region is served while M clean fragments are here: then of K + 1 members with the log
 //!    one is here.
 
 mod destage;
+mod gather;
 mod log;
 mod read;
 mod rebuild;
@@ -135,6 +138,18 @@ impl<W: World> Redundancy<W> for Stripes {
             Some(_) => true, // which fragments belong together can't be seen of one
             None => group.may_have(block, damaged, other).await,
         }
+    }
+
+    async fn gather(group: &Group<W>, blocks: Blocks) -> Result<(), IoError> {
+        group.gather_stripes(blocks).await
+    }
+
+    async fn noted_elsewhere(group: &Group<W>, blocks: Blocks) -> Result<Vec<Taken>, IoError> {
+        group.noted_in_place(blocks).await
+    }
+
+    async fn parts_held(group: &Group<W>, parts: &[(u64, Blocks)]) -> Result<Option<Vec<u64>>, IoError> {
+        group.parts_of_stripes_held(parts).await.map(Some)
     }
 
     fn tend(group: &Group<W>) {

@@ -20,18 +20,18 @@ use tepal_model::buffer::join;
 use tepal_model::{BLOCK, Buffer, IoError, Taken, Taking};
 
 /// One member's rows of a stripe.
-struct Rows<W: World> {
+pub(super) struct Rows<W: World> {
     at: usize,
     fragment: usize,
-    copy: Copy<W>,
+    pub copy: Copy<W>,
 }
 
 /// What a member has of the rows in one line.
-struct Has {
+pub(super) struct Has {
     /// Rows with data of this line.
-    data: BTreeSet<u64>,
+    pub data: BTreeSet<u64>,
     /// Rows of which this line hides older lines' data.
-    hidden: BTreeSet<u64>,
+    pub hidden: BTreeSet<u64>,
 }
 
 impl<W: World> Group<W> {
@@ -81,7 +81,7 @@ impl<W: World> Group<W> {
     }
 
     /// The clean members of a stripe that are here, except one.
-    fn clean_rows(&self, stripe: Stripe, but: Option<usize>) -> Result<Vec<Rows<W>>, Failed> {
+    pub(super) fn clean_rows(&self, stripe: Stripe, but: Option<usize>) -> Result<Vec<Rows<W>>, Failed> {
         let state = self.lock();
         let RegionState::Clean(clean) = state.members.clean(stripe.region()) else { return Err(Failed::Away) };
         let first = stripe.rows(&(0..ROWS)).first;
@@ -167,7 +167,7 @@ impl<W: World> Group<W> {
     }
 
     /// What a member has of a stripe's rows in a line.
-    async fn rows_had(&self, copy: &Copy<W>) -> Result<Has, Failed> {
+    pub(super) async fn rows_had(&self, copy: &Copy<W>) -> Result<Has, Failed> {
         let map = self.shared.column.map;
         let all = copy.has_itself(map, ROWS).await?;
         let data = match copy.line.seen.own_part() {

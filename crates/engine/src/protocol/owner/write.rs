@@ -21,7 +21,8 @@ impl<W: World> Group<W> {
     /// Writes blocks: whole stripes of which nothing is held go in place at once, all others into the log.
     pub(super) async fn write_blocks(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
         let (column, blocks) = (self.shared.column, data.blocks());
-        if blocks.count < column.in_stripe() {
+        let is_on_its_way = || self.lock().are_on_their_way(&column, blocks);
+        if blocks.count < column.in_stripe() || is_on_its_way() {
             return self.write_log(data, fua, writing).await;
         }
         let mut begun = false;
@@ -177,10 +178,17 @@ impl<W: World> Group<W> {
         let column = self.shared.column;
         let mut begun = false;
         for (first, count) in column.cut(blocks.first, blocks.count) {
-            let [before, whole, after] = self.parted(Blocks::new(first, count));
+            let part = Blocks::new(first, count);
+            let [before, whole, after] = self.parted(part);
             let Some(seen) = self.seen_by(writing)? else {
                 return Ok(Written::Waits { change: self.in_a_moment(), begun });
             };
+            if self.is_only_logged(part, &seen).await {
+                if let Some(waits) = waits(self.clear_copies(part, origin, writing).await?, &mut begun) {
+                    return Ok(waits);
+                }
+                continue;
+            }
             let as_zeros = self.is_cleared_by_zeros(whole).await;
             for some in [(before, true), (whole, as_zeros), (after, true)] {
                 let (some, true) = some else { continue };
@@ -240,32 +248,27 @@ impl<W: World> Group<W> {
         Ok(waits(written, &mut begun).unwrap_or(Written::Done))
     }
 
-    /// Takes out what one line of the map's history has of whole stripes, and what hides older lines there.
+    /// Whether nothing is held in place of the stripes of these blocks of one region, nor of older lines in the log: then blocks can be
+    /// taken out of the log one by one. The caller has their turn, so nothing is destaged meanwhile.
+    async fn is_only_logged(&self, blocks: Blocks, seen: &Lineage) -> bool {
+        let has_older = match seen.older_part() {
+            Some(older) => !self.copies_are_empty(blocks, &older).await,
+            None => false,
+        };
+        let region = self.shared.column.region_of(blocks.first);
+        let is_unsure = || self.lock().unsure.regions.contains(&region);
+        !has_older && !is_unsure() && self.is_bare_on_all(self.rows_of(blocks)).await.unwrap_or(false)
+    }
+
+    /// Takes out what one line of the map's history has of blocks that are on their way, and what hides older lines there.
     pub(super) async fn uncover_stripes(&self, blocks: Blocks, writing: &mut Writing) -> Result<Written, IoError> {
-        let column = self.shared.column;
-        if !blocks.first.is_multiple_of(column.in_stripe()) || !blocks.count.is_multiple_of(column.in_stripe()) {
-            let reason = "a part of a stripe can't be uncovered by itself".to_owned();
-            return Err(IoError::Unavailable { reason });
-        }
         let mut begun = false;
-        for (first, count) in column.cut(blocks.first, blocks.count) {
-            let blocks = Blocks::new(first, count);
-            let changing = self.changing(Stripe::touched(&column, blocks).map(|stripe| stripe.number), Phase::InPlace);
-            let run = self.run_of(self.rows_of(blocks));
-            let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
-                let uncover = async |target: &Target<W>| {
-                    target.bring_marks().await?;
-                    target.drive.uncover(run, Taking::Nothing, lineage).await
-                };
-                self.each_took(targets, uncover).await
-            };
-            let written = self.until_all_took((blocks, Among::ALL), writing, uncover).await?;
-            if let Some(waits) = waits(written, &mut begun) {
-                return Ok(waits);
+        for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
+            let part = Blocks::new(first, count);
+            if !self.is_bare_on_all(self.rows_of(part)).await? {
+                return Err(IoError::NotNow); // they have to be gathered first
             }
-            changing.goes_on(Phase::Leaving);
-            let written = self.uncover_copies(blocks, writing).await?;
-            if let Some(waits) = waits(written, &mut begun) {
+            if let Some(waits) = waits(self.uncover_copies(part, writing).await?, &mut begun) {
                 return Ok(waits);
             }
         }

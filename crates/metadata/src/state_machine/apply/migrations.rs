@@ -4,13 +4,14 @@
 //! knows all that volumes and snapshots see.
 
 use super::drives::parse_layout;
+use super::volumes::check_size_for;
 use super::{Draft, place};
 use crate::command::{ALONE, Reply};
 use crate::record::{LONGEST_WINDOW, MapRecord, MigrationRecord, VolumeRecord};
 use crate::refusal::Refusal;
 use crate::state::State;
 use std::sync::Arc;
-use tepal_model::{CHUNK, Epoch, Layout, Lineage, MapId, MigrationStage, VolumeId};
+use tepal_model::{Epoch, Lineage, MapId, MigrationStage, VolumeId};
 
 /// The first window is a fiftieth of all chunks: large enough that few are agreed, small enough that clients seldom meet it.
 const FIRST_WINDOW: u64 = 50;
@@ -30,7 +31,6 @@ impl Draft {
         }
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
-        check_goes(name, [&layout, &source.layout])?;
         if let Some(other) = self.state.migration_about(source.id) {
             let volume = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
             if other.cancelled {
@@ -74,7 +74,9 @@ impl Draft {
             since: view,
             begun_unix_ms: self.unix_ms,
         };
-        record.chunks = self.state.longest_of(&record).div_ceil(CHUNK);
+        let longest = self.state.longest_of(&record);
+        check_size_for(&record.layout, longest)?;
+        record.chunks = longest.div_ceil(self.state.chunk_of(&record));
         record.fence = (record.chunks / FIRST_WINDOW).clamp(1, LONGEST_WINDOW);
         let others = if alone { 0 } else { self.state.volumes_of(source.id).count() - 1 };
         let with = match others {
@@ -269,12 +271,4 @@ fn readers(state: &State, map: MapId) -> Vec<(VolumeId, Lineage)> {
 
 fn check_rate(rate: Option<u64>) -> Result<(), Refusal> {
     if rate == Some(0) { Err(Refusal::Rate) } else { Ok(()) }
-}
-
-/// Whether a volume may go from one of these layouts to the other.
-fn check_goes(name: &str, layouts: [&Layout; 2]) -> Result<(), Refusal> {
-    match layouts.into_iter().all(|layout| layout.fragments().are_copies()) {
-        true => Ok(()),
-        false => Err(Refusal::StripesStay(name.to_owned())),
-    }
 }

@@ -92,6 +92,9 @@ impl Draft {
         let mut volume = self.volume(name)?;
         let from = volume.size;
         check_size_for(&volume.layout, size)?;
+        if let Some(migration) = self.state.migration_of(&volume) {
+            check_size_for(&migration.layout, size)?;
+        }
         if size == from {
             return Ok(Reply::Done);
         }
@@ -204,7 +207,7 @@ impl Draft {
 }
 
 /// Whether a volume of this layout may be so long.
-fn check_size_for(layout: &Layout, size: u64) -> Result<(), Refusal> {
+pub(super) fn check_size_for(layout: &Layout, size: u64) -> Result<(), Refusal> {
     match !layout.fragments().are_copies() && size > MAX_ERASURE_CODED {
         true => Err(Refusal::SizeOfStripes { size }),
         false => Ok(()),

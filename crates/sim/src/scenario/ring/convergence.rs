@@ -86,7 +86,7 @@ impl Ring {
         self.all_is_right().await;
         let nodes = self.all_nodes();
         self.volume_is_whole_again(&nodes).await;
-        if !self.has_copies() {
+        if self.plan.has_codes {
             // A drive that goes down now is to miss nothing: of what it missed, no other drive's damage could be mended.
             Sleep::until(&self.core, self.core.now() + Duration::from_secs(10)).await;
         }
@@ -105,12 +105,10 @@ impl Ring {
         if self.has_decayed {
             self.scrubs_mend().await;
         }
-        match self.has_copies() {
-            true => self.copies_are_equal(&self.all_nodes()).await,
-            false => {
-                self.code_is_that_of_the_data().await;
-                self.the_rest_has_all().await;
-            }
+        self.copies_are_equal(&self.all_nodes()).await;
+        if self.plan.has_codes {
+            self.code_is_that_of_the_data().await;
+            self.the_rest_has_all().await;
         }
         self.nothing_lies_where_it_has_no_place(&self.all_nodes()).await;
         self.clones_are_right(&self.all_nodes()).await;
@@ -129,12 +127,13 @@ impl Ring {
         }
     }
 
-    /// As many servers go down as there is code, and the others can still be read.
+    /// As many servers go down as every map has fragments more than it needs, and the others can still be read.
     async fn the_rest_has_all(&mut self) {
         self.machines.iter().filter_map(|machine| machine.disk()).for_each(SimDisk::heal);
         self.all_have_all().await;
         self.all_say_so().await;
-        let code = usize::from(self.plan.spec.layout.fragments().code);
+        let codes = self.council.now().laid.values().map(|laid| laid.layout.fragments().code).min();
+        let code = usize::from(codes.unwrap_or_default());
         // Those who agree have to be a majority.
         let mut may_go: Vec<usize> = (0..self.plan.servers).collect();
         let (mut gone, mut voters) = (Vec::new(), self.plan.voters);
@@ -179,7 +178,7 @@ impl Ring {
             Sleep::until(&self.core, self.core.now() + Duration::from_millis(20)).await;
         }
         // What clients that went away had begun comes to its end. Stripes go in place, and marks are taken back.
-        let rest = Duration::from_secs(if self.has_copies() { 3 } else { 10 });
+        let rest = Duration::from_secs(if self.plan.has_codes { 10 } else { 3 });
         Sleep::until(&self.core, self.core.now() + rest).await;
     }
 
@@ -302,6 +301,9 @@ impl Ring {
     async fn copies_of_its_map_are(&self, nodes: &[Node], id: VolumeId) {
         let (spec, volume) = (&self.council.spec_of_clone(id), nodes[0].volume_of(id));
         let Some(volume) = volume else { return self.core.fail(format!("volume {} isn't known", id.0)) };
+        if !spec.layout.fragments().are_copies() {
+            return;
+        }
         let extent = u64::from(spec.layout.extent);
         let epochs = self.council.epochs(spec.map);
         let extents = 0..self.plan.spec.size.div_ceil(extent); // it was never longer

@@ -9,9 +9,11 @@ use crate::executor::Sleep;
 use crate::world::SimWorld;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tepal_drive::{Drive, Mark, MarkKind};
-use tepal_model::DriveId;
+use tepal_engine::{Placed, Places};
+use tepal_model::{DriveId, MapId};
 
 /// Sets of servers that are tried for one that can serve everything.
 const ATTEMPTS: usize = 32;
@@ -99,8 +101,8 @@ impl Ring {
 
     /// A majority of the voters and, of each column, a copy that was there to the end: if there's no smaller set by chance, all.
     fn some_who_can_serve(&mut self, to_the_end: &BTreeSet<usize>) -> BTreeSet<usize> {
-        let places = self.council.now().places;
-        let needed = usize::from(self.plan.spec.layout.min_copies);
+        let now = self.council.now();
+        let needed = |map: &MapId| now.laid.get(map).map_or(1, |laid| usize::from(laid.layout.min_copies));
         for _ in 0..ATTEMPTS {
             let some: BTreeSet<usize> = (0..self.plan.servers).filter(|_| self.random.one_in(2)).collect();
             let voters = some.iter().filter(|&&at| at < self.plan.voters).count();
@@ -108,9 +110,12 @@ impl Ring {
                 let at = machine_of(drive);
                 some.contains(&at) && to_the_end.contains(&at)
             };
-            let mut columns = places.values().flat_map(|table| &table.columns);
+            let of_table = |(map, table): (_, &Arc<Places>)| {
+                let has_enough = |placed: &Placed| placed.drives().filter(|&drive| has_copy(drive)).count() >= needed(map);
+                table.columns.iter().all(has_enough)
+            };
             let can_agree = voters > self.plan.voters / 2 || self.plan.voters == 0;
-            if can_agree && columns.all(|placed| placed.drives().filter(|&drive| has_copy(drive)).count() >= needed) {
+            if can_agree && now.places.iter().all(of_table) {
                 return some;
             }
         }

@@ -448,22 +448,16 @@ impl Ring {
     }
 
     fn any_migration_begins(&mut self, copies: u8) {
-        if !self.has_copies() {
-            return; // stripes stay where they are
-        }
         let (of, alone) = (*self.random.pick(&self.council.volumes()), self.random.one_in(2));
         let rate = self.any_rate();
         self.migration_begins(copies, (of, alone), rate);
     }
 
-    /// Whether the volume is kept as whole copies.
-    fn has_copies(&self) -> bool {
-        self.plan.spec.layout.fragments().are_copies()
-    }
-
     /// To another number of copies perhaps, but at least so many, other extents, other places.
     fn migration_begins(&mut self, copies: u8, (of, alone): (VolumeId, bool), rate: Option<u64>) {
-        let (to, places) = plan::another(&mut self.random, self.plan.servers, copies);
+        // Where drives fail for good, of one copy nothing would be left.
+        let copies = if self.plan.has_codes { copies.max(2) } else { copies };
+        let (to, places) = plan::another(&mut self.random, self.plan.servers, copies, self.plan.has_codes);
         let seed = self.random.draw();
         if self.council.begin_migration((of, alone), (to.clone(), places), (seed, rate)) {
             let which = if alone { "volume" } else { "all with the map of volume" };

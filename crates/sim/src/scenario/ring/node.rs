@@ -58,7 +58,7 @@ impl Node {
         let voice = if machine.drive.is_some() { council.voice(machine.id) } else { council.listener(machine.id) };
         let engine = Engine::among(world.clone(), Arc::new(voice.clone()), network.port(machine.id));
         let mut spec = council.spec();
-        if !spec.layout.fragments().are_copies() {
+        if council.has_codes() {
             const QUIET: [u64; 4] = [0, 2, 50, 2_000];
             engine.destage_after(Duration::from_millis(QUIET[world.next_u64() as usize % QUIET.len()]));
         }

@@ -27,6 +27,8 @@ pub struct Plan {
     pub pauses: &'static [Duration],
     /// Servers and gateways stand still, links and drives are slow, and one drive's data decays in the end.
     pub has_faults: bool,
+    /// Volumes are kept with erasure codes, at least at first.
+    pub has_codes: bool,
     /// Again and again a clone goes to a map of its own.
     pub clones_leave: bool,
     /// Again and again a volume is rolled back.
@@ -57,6 +59,7 @@ impl Plan {
             events: random.between(2..14),
             pauses: &PAUSES,
             has_faults: false,
+            has_codes: false,
             clones_leave: false,
             volumes_go_back: false,
         }
@@ -94,6 +97,7 @@ impl Plan {
             events: random.between(6..24),
             pauses: &PAUSES,
             has_faults: true,
+            has_codes: false,
             clones_leave: false,
             volumes_go_back: random.one_in(4),
         }
@@ -101,7 +105,7 @@ impl Plan {
 
     /// As [`Plan::short`], with an erasure code.
     pub fn stripes(random: &mut Stream) -> Self {
-        let mut plan = Plan::short(random);
+        let mut plan = Plan { has_codes: true, ..Plan::short(random) };
         plan.servers = random.between(3..7) as usize;
         let protection = erasure(random, plan.servers);
         plan.spec = spec(random, plan.servers, protection);
@@ -112,10 +116,11 @@ impl Plan {
 
     /// As [`Plan::long`], with an erasure code.
     pub fn long_stripes(random: &mut Stream) -> Self {
-        let mut plan = Plan::long(random);
+        let mut plan = Plan { has_codes: true, ..Plan::long(random) };
         let size = plan.spec.size;
         let protection = erasure(random, plan.servers);
         plan.spec = VolumeSpec { size, ..spec(random, plan.servers, protection) };
+        plan.clones_leave = random.one_in(4);
         plan
     }
 
@@ -138,12 +143,15 @@ impl Plan {
     }
 }
 
-/// How the data of volumes may lie, and where: with how many copies at least.
-pub fn another(random: &mut Stream, servers: usize, copies: u8) -> (Laid, Places) {
+/// How the data of volumes may lie, and where: with how many copies at least, and perhaps with an erasure code.
+pub fn another(random: &mut Stream, servers: usize, copies: u8, or_coded: bool) -> (Laid, Places) {
     let mut protections = vec![Protection::Mirror { copies: 2 }, Protection::Chained];
     protections.extend((copies < 2).then_some(Protection::Stripe));
     protections.extend((servers > 2).then_some(Protection::Mirror { copies: 3 }));
-    let protection = *random.pick(&protections);
+    let protection = match or_coded && random.one_in(2) {
+        true => erasure(random, servers),
+        false => *random.pick(&protections),
+    };
     let spec = spec(random, servers, protection);
     (Laid { layout: spec.layout, geometry: spec.geometry }, (*spec.places).clone())
 }
@@ -158,7 +166,10 @@ fn erasure(random: &mut Stream, servers: usize) -> Protection {
 
 fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSpec {
     let mut layout = Layout::new(protection);
-    layout.extent = *random.pick(&[4 << 10, 64 << 10, 1 << 20, MAX_EXTENT]);
+    layout.extent = match layout.fragments().are_copies() {
+        true => *random.pick(&[4 << 10, 64 << 10, 1 << 20, MAX_EXTENT]),
+        false => layout.fragments().stripe() * *random.pick(&[1, 1, 2, 5]),
+    };
     let drives: Vec<DriveId> = (1..=servers as u64).map(DriveId).collect();
     let once = Places::rotated(&drives, layout.fragments().count(), 1).expect("there is a drive for each copy");
     // Of more columns than drives, a drive has several.

@@ -3,7 +3,8 @@
 use super::{Council, State};
 use std::sync::Arc;
 use tepal_engine::{Laid, Migration, Places, View};
-use tepal_model::{CHUNK, MapId, MigrationStage, VolumeId};
+use tepal_model::size::chunk;
+use tepal_model::{MapId, MigrationStage, VolumeId};
 
 impl Council {
     /// All volumes that have this one's map, or this one alone, are to go to a map of that form, unless some go somewhere already:
@@ -25,7 +26,7 @@ impl Council {
         let target = state.newest_map;
         let (from, leaves) = (Laid::clone(&state.now.laid[&source]), alone.then_some(of));
         let goes = |id| state.now.volumes[&id] == source && leaves.is_none_or(|leaver| leaver == id);
-        let chunks = state.longest_of(goes).div_ceil(CHUNK);
+        let chunks = state.longest_of(goes).div_ceil(chunk(from.layout.extent, to.layout.extent));
         let (done, fence, reversed, stage, since) = (0, 1, false, MigrationStage::Running, state.now.view);
         let migration =
             Migration { source, target, from, to, chunks, seed, done, fence, reversed, stage, rate, leaves, since };
@@ -60,7 +61,7 @@ impl Council {
         let mut state = self.lock();
         let Some((_, was)) = state.now.migrations.first_key_value() else { return };
         let was = was.clone();
-        if state.longest_of(|id| state.now.volumes[&id] == was.source && goes_with(&was, id)) > was.chunks * CHUNK {
+        if state.longest_of(|id| state.now.volumes[&id] == was.source && goes_with(&was, id)) > was.chunks * was.chunk() {
             return;
         }
         state.now.migrations.clear();

@@ -30,6 +30,7 @@ pub struct Council(Arc<Mutex<State>>);
 struct State {
     time: SharedTime,
     /// A majority of them agrees; if there are none, whoever is there.
+    has_codes: bool,
     voters: Vec<ServerId>,
     now: ClusterView,
     /// Of the volume that was there first.
@@ -91,6 +92,7 @@ impl Council {
         let drives = spec.places.drives().iter().map(agreed).collect();
         let places = [(spec.map, spec.places.clone())].into();
         let volumes = [(spec.id, spec.map)].into();
+        let has_codes = !spec.layout.fragments().are_copies();
         let laid = [(spec.map, Arc::new(laid_of(&spec)))].into();
         let now = ClusterView { view: 1, drives, places, volumes, laid, ..ClusterView::default() };
         let (readers, newest_map, sizes) = (Readers::of(spec.id), spec.map, [(spec.id, spec.size)].into());
@@ -99,6 +101,7 @@ impl Council {
         Council(Arc::new(Mutex::new(State {
             time,
             voters,
+            has_codes,
             now,
             spec,
             readers,
@@ -115,6 +118,11 @@ impl Council {
             waiting,
             asked,
         })))
+    }
+
+    /// Whether the first volume began with an erasure code.
+    pub fn has_codes(&self) -> bool {
+        self.lock().has_codes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
