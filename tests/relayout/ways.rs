@@ -17,7 +17,8 @@ fn a_volume_of_four_servers_goes_through_all_layouts_under_a_writer_and_its_snap
     writer.go_on_for(SOME);
     ring.ask(1, &["snapshot", "create", "v@s"]).succeeded();
     let kept = whole(&ring, 2, "v@s");
-    let layouts = ["mirror:2;extent=4K", "ec:2+1", "chained;extent=4M", "ec:3+1", "ec:2+2", "mirror:3;extent=64K", "stripe"];
+    let layouts =
+        ["mirror:2;extent=4K", "ec:2+1", "chained;extent=4M", "ec:3+1", "ec:2+2", "mirror:3;extent=64K", "stripe"];
     for (nth, layout) in layouts.iter().enumerate() {
         let server = nth as u32 % 4 + 1;
         ring.ask(server, &["volume", "relayout", "v", "--layout", layout, "--no-wait"]).succeeded();

@@ -501,8 +501,9 @@ pub struct MigrationRecord {
     pub begun_unix_ms: u64,
 }
 
-/// A window has at most so many of them, 16 GiB where chunks are as short as may be, however long the volume is. What part of a volume is on its way matters to clients up to
-/// some hundred GiB (Petal 2.3 has one to ten percent); past that, how much memory and how long an answer a window takes.
+/// A window has at most so many of them, 16 GiB where chunks are as short as may be, however long the volume is. What part of a volume is
+/// on its way matters to clients up to some hundred GiB (Petal 2.3 has one to ten percent); past that, how much memory and how long an
+/// answer a window takes.
 pub const LONGEST_WINDOW: u64 = (16 << 30) / CHUNK;
 
 impl MigrationRecord {

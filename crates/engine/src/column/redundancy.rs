@@ -207,8 +207,8 @@ pub(crate) trait Redundancy<W: World> {
     async fn may_help(group: &Group<W>, block: u64, damaged: usize, other: usize) -> bool;
 
     /// Has all lines' data of blocks that are [on their way](State::are_on_their_way) in whole copies, on the clean members that
-    /// [keep](crate::map::Column::keepers) such copies. Until the blocks have arrived, they stay there: a migration finds them by the places
-    /// of whole copies, and changes them by the functions above.
+    /// [keep](crate::map::Column::keepers) such copies. Until the blocks have arrived, they stay there: a migration finds
+    /// them by the places of whole copies, and changes them by the functions above.
     async fn gather(_: &Group<W>, _: Blocks) -> Result<(), IoError> {
         Ok(())
     }

@@ -1,7 +1,7 @@
 use super::*;
-use tepal_model::CHUNK;
 use tempfile::TempDir;
 use tepal_metadata::{DEFAULT_POOL, Metadata, Reply};
+use tepal_model::CHUNK;
 use tepal_model::{ClusterId, DriveId, ServerId};
 
 /// A server with two drives, and a volume of `chunks` that goes to two copies; in a folder.

@@ -158,13 +158,13 @@ impl<W: World> Group<W> {
         // Not a repair's turn: that would pass a write that waits for drives, and whose log copies differ meanwhile.
         let _turn = self.line_up_unasked(blocks).turn().await;
         loop {
+            let is_on_its_way = self.lock().are_on_their_way(&self.shared.column, blocks);
+            if is_on_its_way {
+                return self.stays_in_log(stripe).await;
+            }
             let changes = {
                 let mut state = self.lock();
                 state.serves().map_err(Stuck::Failed)?;
-                if state.are_on_their_way(&self.shared.column, blocks) {
-                    drop(state);
-                    return self.stays_in_log(stripe).await;
-                }
                 match state.members.clean(stripe.region()) {
                     // First it's decided what the log has.
                     RegionState::Clean(_) if !state.unsure.regions.contains(&stripe.region()) => {}

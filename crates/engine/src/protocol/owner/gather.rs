@@ -33,8 +33,7 @@ impl<W: World> Group<W> {
             }
             let turn = self.turn_soon(stripe.blocks()).await?;
             let newest = self.lock().seen.epochs.newest_line();
-            let _turn =
-                self.settled_for(turn, &Asker::present(), (Reader::Copies(&newest), stripe.blocks())).await?;
+            let _turn = self.settled_for(turn, &Asker::present(), (Reader::Copies(&newest), stripe.blocks())).await?;
             match self.gather_stripe(stripe).await {
                 Ok(()) => {}
                 Err(Failed::Lost(id, loss)) => {
@@ -90,7 +89,8 @@ impl<W: World> Group<W> {
 
     /// Writes the blocks of one line's rows into the log, except those that the log has already.
     async fn log_rows(&self, stripe: Stripe, line: &Line, has: &Has) -> Result<(), Failed> {
-        let logged = self.copy_of_log(stripe)?.on(line).has_itself(self.shared.column.map, stripe.blocks().count).await?;
+        let logged =
+            self.copy_of_log(stripe)?.on(line).has_itself(self.shared.column.map, stripe.blocks().count).await?;
         for unit in 0..usize::from(self.shared.fragments.data) {
             let is_missing = |row: u64| !logged.contains(&(unit as u64 * ROWS + row));
             let mut parts: Vec<(u64, Gather)> = Vec::new();
@@ -131,11 +131,9 @@ impl<W: World> Group<W> {
     pub(super) async fn is_bare_on_all(&self, blocks: Blocks) -> Result<bool, IoError> {
         let (map, place) = (self.shared.column.map, self.shared.column.place(blocks.first));
         let members: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
-        let asked = members.iter().map(async |drive| {
-            match drive.is_bare(map, place, blocks.count) {
-                true => Ok(true),
-                false => drive.epochs_of(map, place, blocks.count).await.map(|epochs| epochs.is_empty()),
-            }
+        let asked = members.iter().map(async |drive| match drive.is_bare(map, place, blocks.count) {
+            true => Ok(true),
+            false => drive.epochs_of(map, place, blocks.count).await.map(|epochs| epochs.is_empty()),
         });
         let mut is_bare = true;
         for (drive, answer) in members.iter().zip(join_all(asked).await) {
@@ -164,7 +162,9 @@ impl<W: World> Group<W> {
             let place = column.place(stripe.rows(&rows).first);
             match source.drive.content(column.map, place, unit.count, &newest).await {
                 Ok((_, taken)) => noted.extend(
-                    taken.into_iter().map(|taken| Taken { first: taken.first - place + unit.first - blocks.first, ..taken }),
+                    taken
+                        .into_iter()
+                        .map(|taken| Taken { first: taken.first - place + unit.first - blocks.first, ..taken }),
                 ),
                 Err(DriveError::Lost(loss)) => {
                     self.lose(vec![(source.drive.id(), loss)]).await;

@@ -111,7 +111,8 @@ impl Ring {
                 some.contains(&at) && to_the_end.contains(&at)
             };
             let of_table = |(map, table): (_, &Arc<Places>)| {
-                let has_enough = |placed: &Placed| placed.drives().filter(|&drive| has_copy(drive)).count() >= needed(map);
+                let has_enough =
+                    |placed: &Placed| placed.drives().filter(|&drive| has_copy(drive)).count() >= needed(map);
                 table.columns.iter().all(has_enough)
             };
             let can_agree = voters > self.plan.voters / 2 || self.plan.voters == 0;

@@ -61,7 +61,8 @@ impl Council {
         let mut state = self.lock();
         let Some((_, was)) = state.now.migrations.first_key_value() else { return };
         let was = was.clone();
-        if state.longest_of(|id| state.now.volumes[&id] == was.source && goes_with(&was, id)) > was.chunks * was.chunk() {
+        if state.longest_of(|id| state.now.volumes[&id] == was.source && goes_with(&was, id)) > was.chunks * was.chunk()
+        {
             return;
         }
         state.now.migrations.clear();
