@@ -107,6 +107,8 @@ pub enum FailureDomain {
     Site,
 }
 
+/// An extent of stripes isn't longer by default, in bytes: so long a request is one column's.
+const TURN: u32 = 1 << 20;
 /// Smallest extent, in bytes: one block.
 pub const MIN_EXTENT: u32 = 4 << 10;
 /// Largest extent, in bytes.
@@ -161,11 +163,11 @@ pub enum LayoutError {
 
 impl Layout {
     /// With everything that isn't said as it is by default: strict, acknowledged with one copy, extents of 64 KiB. With an erasure code,
-    /// an extent is one stripe; and where more than one fragment may be lost, one loss more must be bearable.
+    /// an extent is whole stripes of a MiB at most; and where more than one fragment may be lost, one loss more must be bearable.
     pub fn new(protection: Protection) -> Self {
         let (extent, min_copies) = match protection {
             Protection::Erasure(fragments @ Fragments { data, code }) => {
-                (fragments.stripe(), data + u8::from(code > 1))
+                (TURN / fragments.stripe() * fragments.stripe(), data + u8::from(code > 1))
             }
             Protection::Stripe | Protection::Mirror { .. } | Protection::Chained => (EXTENT as u32, 1),
         };

@@ -4,6 +4,7 @@ use super::stripe::Stripe;
 use crate::column::background::failed;
 use crate::column::members::RegionState;
 use crate::column::read::{Failed, Part, damaged};
+use crate::column::segments::Rest;
 use crate::column::{Blocks, Group, State};
 use crate::holder::Holder;
 use crate::map::ROWS;
@@ -56,10 +57,63 @@ impl<W: World> Group<W> {
             return self.read_unit(part).await;
         }
         let mut segments = Segments::new();
-        for part in join_all(parts.iter().map(|part| self.read_unit(part))).await {
-            segments.extend(part?);
+        let mut read: Vec<Option<Segments>> = parts.iter().map(|_| None).collect();
+        let runs = self.runs_in_place(&parts);
+        for (run, found) in runs.iter().zip(join_all(runs.iter().map(|run| self.read_run(&parts, run))).await) {
+            for (&nth, of_part) in run.iter().zip(found?) {
+                read[nth] = Some(of_part);
+            }
         }
+        segments.extend(read.into_iter().flatten().flatten());
         Ok(segments)
+    }
+
+    /// The parts in order, by number: together those that lie side by side on one drive, in stripes of which the log has nothing.
+    fn runs_in_place(&self, parts: &[Part<W>]) -> Vec<SmallVec<[usize; 4]>> {
+        let column = &self.shared.column;
+        let state = self.lock();
+        let log = self.shared.log.lock();
+        let mut runs: Vec<SmallVec<[usize; 4]>> = Vec::new();
+        // The last run of each member, and the place after it.
+        let mut last: SmallVec<[Option<(usize, u64)>; 8]> = SmallVec::from_elem(None, state.members.list.len());
+        for (nth, part) in parts.iter().enumerate() {
+            let stripe = Stripe::of(column, part.blocks.first);
+            let (fragment, rows) = stripe.locate(part.blocks);
+            let is_direct = !state.is_logged(&log, stripe.number) && state.members.list[part.at].fragment == fragment;
+            let first = stripe.rows(&rows).first;
+            let end = first + part.blocks.count;
+            match last[part.at] {
+                Some((run, at)) if is_direct && at == first => runs[run].push(nth),
+                _ => runs.push(SmallVec::from_elem(nth, 1)),
+            }
+            let run = last[part.at].filter(|(_, at)| is_direct && *at == first).map_or(runs.len() - 1, |(run, _)| run);
+            last[part.at] = is_direct.then_some((run, end));
+        }
+        runs
+    }
+
+    /// Reads a run of parts, each for itself if the run can't be read at once.
+    async fn read_run(&self, parts: &[Part<W>], run: &[usize]) -> Result<SmallVec<[Segments; 4]>, Failed> {
+        let (first, column) = (&parts[run[0]], &self.shared.column);
+        if run.len() > 1 {
+            let stripe = Stripe::of(column, first.blocks.first);
+            let place = column.place(stripe.rows(&stripe.locate(first.blocks).1).first);
+            let count = run.iter().map(|&nth| parts[nth].blocks.count).sum();
+            match first.drive.read(column.map, place, count, &first.seen).await {
+                Err(DriveError::Lost(loss)) => return Err(Failed::Lost(first.drive.id(), loss)),
+                Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {}
+                Ok(found) => {
+                    let mut rest = Rest::of(found);
+                    let of_part = |&nth: &usize| rest.next((parts[nth].blocks.count * BLOCK) as usize);
+                    return Ok(run.iter().map(of_part).collect());
+                }
+            }
+        }
+        let mut found = SmallVec::new();
+        for &nth in run {
+            found.push(self.read_unit(&parts[nth]).await?);
+        }
+        Ok(found)
     }
 
     async fn read_unit(&self, part: &Part<W>) -> Result<Segments, Failed> {
