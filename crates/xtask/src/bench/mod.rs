@@ -6,6 +6,7 @@
 mod against;
 mod change;
 mod cluster;
+mod erasure;
 mod footprint;
 mod local;
 mod plot;
@@ -36,6 +37,8 @@ pub enum Bench {
     Cluster(cluster::Options),
     /// What it costs to change something while it's used: snapshots, clones, another server, another layout
     Change(change::Options),
+    /// Erasure codes beside whole copies and stripes
+    Erasure(erasure::Options),
     /// Another commit's program beside this one, in the same run
     Against(against::Options),
 }
@@ -76,7 +79,7 @@ struct Measured {
 
 pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
     let tools = match bench {
-        Bench::Change(_) | Bench::Against(_) => &TOOLS[..1],
+        Bench::Change(_) | Bench::Against(_) | Bench::Erasure(_) => &TOOLS[..1],
         Bench::Local(_) | Bench::Cluster(_) => &TOOLS,
     };
     for &(tool, package) in tools {
@@ -87,6 +90,7 @@ pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
         Bench::Cluster(options) => cluster::run(workspace, options),
         Bench::Change(options) => change::run(workspace, options),
         Bench::Against(options) => against::run(workspace, options),
+        Bench::Erasure(options) => erasure::run(workspace, options),
     }
 }
 

@@ -102,6 +102,16 @@ impl Suite {
         process::succeed(&mut fio(&FILL, disk, &self.size), SPARE).map(|_| ())
     }
 
+    /// A job that goes over the volume once, however long that takes.
+    pub fn run_once(&self, system: &str, disk: &Disk, job: &Job, processes: &[u32]) -> Result<Run, Failure> {
+        let before = footprint::on_core(processes);
+        let output = process::succeed(&mut fio(job, disk, &self.size), SPARE)?.stdout;
+        let used = footprint::on_core(processes).saturating_sub(before);
+        let (run, done) = measured(&output, system, job.name, 1)?;
+        let cpu_us = (!processes.is_empty()).then(|| used as f64 / 1000.0 / done as f64);
+        Ok(Run { cpu_us, ..run })
+    }
+
     /// `processes` are the system's.
     pub fn run(
         &self,

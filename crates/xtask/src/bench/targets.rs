@@ -80,7 +80,7 @@ impl Quantity {
         }
     }
 
-    fn unit(self) -> &'static str {
+    pub fn unit(self) -> &'static str {
         match self {
             Quantity::Iops => "IOPS",
             Quantity::Mebibytes => "MiB/s",
