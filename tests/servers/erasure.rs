@@ -59,6 +59,52 @@ fn two_lost_servers_lose_nothing_of_log_or_stripes() {
 }
 
 #[test]
+fn a_volume_says_how_many_more_losses_it_outlives() {
+    let ring = Ring::up(5);
+    make(&ring, "v", "ec:3+2;min_extra=0");
+    let left = |server| ring.json(server, &["volume", "show", "v"])["losses_left"].as_u64();
+    ring.wait_until_healthy(1, "v");
+    assert_eq!(left(1), Some(2));
+    let shown = ring.ask(1, &["volume", "show", "v"]).succeeded();
+    assert!(shown.contains("any 2 lost drives"), "{shown}");
+    for (gone, wanted, said) in
+        [(5, 1, "4 of 5 fragments are there, and one more may be lost"), (4, 0, "no more may be lost")]
+    {
+        ring.kill(gone);
+        ring.wait_for_state(1, gone, "down");
+        ring.wait_until("the loss to be counted", || left(2) == Some(wanted));
+        let status = ring.ask(1, &["status"]).succeeded();
+        assert!(status.contains(said), "{status}");
+    }
+    ring.start(&[4, 5]);
+    ring.wait_until_healthy(1, "v");
+    ring.wait_until("all to be there again", || left(3) == Some(2));
+}
+
+#[test]
+fn a_volume_that_lost_too_many_fragments_says_what_is_left_to_do() {
+    let ring = Ring::up(4);
+    make(&ring, "v", "ec:2+1");
+    ring.connect(1, "v").write(0, &noise(5, MIB)).expect("written");
+    let gone = [id_of(&ring, "s3"), id_of(&ring, "s4")];
+    for server in [3, 4] {
+        ring.kill(server);
+    }
+    ring.wait_for_state(1, 3, "down");
+    ring.wait_for_state(1, 4, "down");
+    let refused = ring.ask(1, &["volume", "accept-loss", "v", "--force"]).refused(1);
+    assert!(refused.contains("nothing is lost"), "they may come back: {refused}");
+    for drive in &gone {
+        let refused = ring.ask(1, &["drive", "rm", drive]).refused(1);
+        assert!(refused.contains("--force"), "{refused}");
+        ring.ask(1, &["drive", "rm", drive, "--force"]).succeeded();
+    }
+    ring.wait_until("requests to be refused", || ring.json(1, &["volume", "show", "v"])["state"] == "unavailable");
+    let refused = ring.ask(2, &["volume", "accept-loss", "v", "--force"]).refused(1);
+    assert!(refused.contains("fewer fragments than its erasure code needs"), "{refused}");
+}
+
+#[test]
 fn a_drive_whose_fragments_are_needed_is_not_removed() {
     let ring = Ring::up(3);
     make(&ring, "v", "ec:2+1");

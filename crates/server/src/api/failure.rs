@@ -93,6 +93,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotDeleting(_)
         | Refusal::Shrink { .. }
         | Refusal::NotCleared(_)
+        | Refusal::NoOlderCopies(_)
         | Refusal::ImportChanged(_)
         | Refusal::Incomplete(_)
         | Refusal::SnapshotExists { .. }

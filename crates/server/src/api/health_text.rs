@@ -5,7 +5,7 @@ use crate::observed::Damaged;
 use std::time::Duration;
 use tepal_engine::Trouble;
 use tepal_metadata::{DriveState, DriveUse, Lease, ServerState, State, Tick};
-use tepal_model::{BLOCK, DriveId, IoError, ServerId};
+use tepal_model::{BLOCK, DriveId, Fragments, IoError, ServerId};
 
 /// One line of reason.
 pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
@@ -19,7 +19,20 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
         }
         Trouble::AllWaits { drives } => all_wait(drives, state),
         Trouble::WritesWait { wanted, here, drives } => {
-            let copies = if *here == 1 { "copy is" } else { "copies are" };
+            let fragments =
+                state.volume_called(volume).map_or(Fragments::copies(2), |record| record.layout.fragments());
+            let rule = match fragments.are_copies() {
+                true => format!("min_copies={wanted}"),
+                false => {
+                    format!("min_extra={} beyond {}", wanted.saturating_sub(fragments.data.into()), fragments.data)
+                }
+            };
+            let copies = match (fragments.are_copies(), *here) {
+                (true, 1) => "copy is",
+                (true, _) => "copies are",
+                (false, 1) => "fragment is",
+                (false, _) => "fragments are",
+            };
             let held = named(drives, state);
             let copy =
                 format!("copy the volume to other drives: `tepal volume export {volume} | tepal volume import NEW`");
@@ -27,9 +40,7 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
                 true => format!("{}; or, if it's gone for good, {copy}", comeback(drives, state)),
                 false => copy,
             };
-            format!(
-                "writes wait, reads go on: min_copies={wanted}, and only {here} {copies} here without {held}: {todo}"
-            )
+            format!("writes wait, reads go on: {rule}, and only {here} {copies} here without {held}: {todo}")
         }
         Trouble::Away { drive } | Trouble::Failed { drive } => fewer_without(*drive, state),
         // How many is said of the whole volume, as each server knows those that it leads.

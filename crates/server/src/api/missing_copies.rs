@@ -3,8 +3,8 @@
 
 use super::health_text;
 use std::collections::BTreeSet;
-use tepal_metadata::{ColumnRecord, DriveState, State, VolumeRecord};
-use tepal_model::DriveId;
+use tepal_metadata::{ColumnRecord, DriveState, HolderRecord, MapRecord, State, VolumeRecord};
+use tepal_model::{DriveId, Fragments};
 
 pub struct MissingCopies {
     /// Whose.
@@ -16,6 +16,24 @@ pub struct MissingCopies {
 struct Fewest {
     there: usize,
     of: usize,
+    /// How many more may be lost.
+    spare: usize,
+    are_copies: bool,
+}
+
+/// How many more drives each part of a volume outlives: fragments that have everything, beyond those that are needed. At the least of its
+/// parts, none if it's lost or waits.
+pub fn losses_left(state: &State, record: &VolumeRecord) -> usize {
+    let of_map = |map: &MapRecord| {
+        let needed = usize::from(map.layout.fragments().data);
+        let has_all = |holder: &HolderRecord| {
+            holder.status.is_complete()
+                && state.drives.get(&holder.drive).is_some_and(|drive| drive.state == DriveState::Up)
+        };
+        let of_column = |column: &ColumnRecord| column.holders.iter().filter(|holder| has_all(holder)).count();
+        map.columns.iter().map(of_column).min().unwrap_or(0).saturating_sub(needed)
+    };
+    state.maps_of(record).map(|map| of_map(map)).min().unwrap_or(0)
 }
 
 impl MissingCopies {
@@ -24,12 +42,15 @@ impl MissingCopies {
             let agreed = state.drives.get(&drive).map(|drive| drive.state);
             matches!(agreed, Some(DriveState::Up | DriveState::Behind))
         };
-        let columns = || state.maps_of(record).flat_map(|map| &map.columns);
+        let columns =
+            || state.maps_of(record).flat_map(|map| map.columns.iter().map(|column| (column, map.layout.fragments())));
         let holders = |column: &'_ ColumnRecord| column.holders.iter().map(|holder| holder.drive).collect::<Vec<_>>();
-        let drives: BTreeSet<DriveId> = columns().flat_map(holders).filter(|drive| !is_there(*drive)).collect();
-        let fewest = |column: &ColumnRecord| {
+        let drives: BTreeSet<DriveId> =
+            columns().flat_map(|(column, _)| holders(column)).filter(|drive| !is_there(*drive)).collect();
+        let spare = losses_left(state, record);
+        let fewest = |(column, fragments): (&ColumnRecord, Fragments)| {
             let there = holders(column).into_iter().filter(|drive| is_there(*drive)).count();
-            Fewest { there, of: column.holders.len() }
+            Fewest { there, of: column.holders.len(), spare, are_copies: fragments.are_copies() }
         };
         let fewest =
             columns().map(fewest).filter(|fewest| fewest.there < fewest.of).min_by_key(|fewest| fewest.there)?;
@@ -38,11 +59,21 @@ impl MissingCopies {
 
     /// Those that are named already aren't named again.
     pub fn add_to(&self, reason: &mut Vec<String>, state: &State) {
-        let Fewest { there, of } = self.fewest;
+        let Fewest { there, of, spare, are_copies } = self.fewest;
         // Of what has none, it's told what its requests do.
         if there > 0 {
-            let copies = if there == 1 { "copy is" } else { "copies are" };
-            reason.push(format!("of some of it, {there} of {of} {copies} there"));
+            let what = match (are_copies, there) {
+                (true, 1) => "copy is",
+                (true, _) => "copies are",
+                (false, 1) => "fragment is",
+                (false, _) => "fragments are",
+            };
+            let outlives = match spare {
+                0 => "no more may be lost".to_owned(),
+                1 => "one more may be lost".to_owned(),
+                more => format!("{more} more may be lost"),
+            };
+            reason.push(format!("of some of it, {there} of {of} {what} there, and {outlives}"));
         }
         for drive in &self.drives {
             if !health_text::is_named(*drive, reason) {

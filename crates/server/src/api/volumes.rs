@@ -2,7 +2,7 @@
 
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
-use super::missing_copies::MissingCopies;
+use super::missing_copies::{MissingCopies, losses_left};
 use super::relay::Scope;
 use super::types::{
     ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, VolumeInfo, VolumeState,
@@ -288,6 +288,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         size: record.size,
         layout: record.layout.to_string(),
         domain: state.domain_of(record).map(|domain| domain.to_string()),
+        losses_left: losses_left(state, record) as u64,
         state: health,
         reason,
         clients: observed.clients(),

@@ -18,6 +18,10 @@ pub struct VolumeInfo {
     /// What no two copies share as its drives are now: `drive`, `server` or `site`. None if there is only one copy.
     #[serde(default)]
     pub domain: Option<String>,
+    /// How many more drives may be lost, whichever they are, and it can still be read: as servers agree now. Where it goes to another
+    /// layout, the fewest of both.
+    #[serde(default)]
+    pub losses_left: u64,
     /// The worst that is so of any part of it.
     pub state: VolumeState,
     /// What keeps the state from `healthy`, for people; or what soon may.

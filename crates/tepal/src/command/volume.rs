@@ -288,7 +288,13 @@ fn page(volume: &VolumeInfo) -> String {
         ("state", volume_state(volume.state).to_owned()),
     ];
     if let Some(domain) = &volume.domain {
+        let drives = if volume.losses_left == 1 { "drive" } else { "drives" };
+        let outlives = match volume.losses_left {
+            0 => "no lost drive".to_owned(),
+            left => format!("any {left} lost {drives}, as it is now"),
+        };
         facts.insert(4, ("copies", format!("on different {domain}s")));
+        facts.insert(5, ("outlives", outlives));
     }
     if volume.reclaiming > 0 {
         facts.insert(

@@ -6,15 +6,17 @@ use crate::protocol::{IS_CHECKED, Kept};
 use tepal_model::Origin;
 use tepal_wire::message::Tag;
 
-/// Tells a story with a volume on two drives, each with a column of its own, by each protocol that needs no more.
+/// Tells a story with a volume of which each part needs each of its drives, by each protocol.
 fn told_by_each<F: Future<Output = ()> + 'static>(story: impl Fn(Rig) -> F + Clone + 'static) {
-    for kept in [Kept::Copies, Kept::Checked] {
+    for (kept, layout, drives) in
+        [(Kept::Copies, "stripe", 2), (Kept::Checked, "stripe", 2), (Kept::Stripes, "ec:2+1;min_extra=1", 3)]
+    {
         let story = story.clone();
         told(move |world| {
             let story = story.clone();
             async move {
                 IS_CHECKED.set(kept == Kept::Checked);
-                let rig = Rig::new(world, "stripe", 2).await;
+                let rig = Rig::new(world, layout, drives).await;
                 assert!(rig.volume.groups().iter().all(|group| group.shared.kept == kept));
                 story(rig).await;
                 IS_CHECKED.set(false);

@@ -92,6 +92,15 @@ impl Draft {
             }
             self.put_column_if_changed(map, column, column_record);
         }
+        let is_beyond_code = |map: &MapRecord| {
+            let failed =
+                |column: &ColumnRecord| column.holders.iter().filter(|holder| self.has_failed(holder.drive)).count();
+            let fragments = map.layout.fragments();
+            !fragments.are_copies() && map.columns.iter().any(|column| failed(column) > usize::from(fragments.code))
+        };
+        if given_up == 0 && self.state.maps_of(&record).any(|map| is_beyond_code(map)) {
+            return Err(Refusal::NoOlderCopies(record.name.clone()));
+        }
         if given_up == 0 {
             return Err(Refusal::NothingLost { name: record.name.clone() });
         }
