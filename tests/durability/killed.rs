@@ -16,6 +16,7 @@ fn every_acknowledged_write_outlives_kill_9_under_load_round_after_round() {
         (Media::Files, "stripe"),
         (Media::Memory, "mirror:2;durability=flush"),
         (Media::Files, "stripe;durability=flush"),
+        (Media::Files, "ec:2+1"),
     ] {
         let mut cluster = Plan { media, ..Plan::default() }.up();
         cluster.create("v0", "16M", layout);
@@ -39,7 +40,7 @@ fn every_acknowledged_write_outlives_kill_9_under_load_round_after_round() {
 
 #[test]
 fn what_one_server_acknowledged_before_it_was_killed_the_next_reads() {
-    for layout in ["mirror:2", "stripe", "mirror:2;durability=flush"] {
+    for layout in ["mirror:2", "stripe", "mirror:2;durability=flush", "ec:2+1"] {
         let mut cluster = Plan { media: Media::Files, ..Plan::default() }.up();
         cluster.create("v0", "8M", layout);
         let mut ledger = Ledger::new(6, 2048);

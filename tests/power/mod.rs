@@ -133,7 +133,9 @@ fn what_was_promised_outlives_the_loss_of_power_at_any_moment() {
         skip!("{why}");
     }
     for (story, layout) in
-        ["mirror:2", "stripe", "mirror:2;durability=flush", "stripe;durability=flush"].into_iter().enumerate()
+        ["mirror:2", "stripe", "mirror:2;durability=flush", "stripe;durability=flush", "ec:2+2", "ec:3+1"]
+            .into_iter()
+            .enumerate()
     {
         let mut rig = Rig::new();
         rig.cluster.create("v0", "8M", layout);
