@@ -120,8 +120,9 @@ impl<W: World> Group<W> {
         }
         let many = known.stripes.len() > MOST_LOGGED;
         let whole = self.shared.column.in_stripe();
-        let is_due =
-            |logged: &Logged| many || now.0.saturating_sub(logged.written.0) >= quiet || logged.blocks.count() >= whole;
+        // While clients write, stripes stay in the log: they come to have more blocks, and go in place with less for each.
+        let is_idle = now.0.saturating_sub(known.written.0) >= quiet;
+        let is_due = |logged: &Logged| many || is_idle || logged.blocks.count() >= whole;
         let mut due: Vec<(Tick, u64)> = known
             .stripes
             .iter()
@@ -260,15 +261,17 @@ impl<W: World> Group<W> {
                 true => vec![blocks],
                 false => (0..units as usize).map(|unit| stripe.unit(unit, &rows)).collect(),
             };
-            for part in parts {
+            let uncover = async |part| {
                 let mut writing = Writing::line(line.epochs.clone(), &line.seen);
-                self.done((stripe, line), self.uncover_copies(part, &mut writing).await)?;
-            }
+                self.done((stripe, line), self.uncover_copies(part, &mut writing).await)
+            };
+            join_all(parts.into_iter().map(uncover)).await.into_iter().collect::<Result<(), Failed>>()?;
         }
         Ok(())
     }
 
-    /// Has the log show all blocks of rows that hold something in place.
+    /// Has the log show all blocks of rows that hold something in place. Blocks that the log shows already are written along with those
+    /// that it lacks: one request takes less than several.
     async fn fill(
         &self,
         stripe: Stripe,
@@ -277,16 +280,34 @@ impl<W: World> Group<W> {
         line: &Line,
         is_shown: impl Fn(u64, u64) -> bool,
     ) -> Result<(), Failed> {
-        for (unit, bytes) in data.iter().enumerate() {
-            for run in runs(rows.end, |row| row >= rows.start && !is_shown(unit as u64, row)) {
-                let missing = cut(bytes, run.start - rows.start..run.end - rows.start);
-                let missing = Data::new(stripe.unit(unit, &run).first, Gather::from_iter([missing]), None);
-                let missing = Data { is_kept: true, ..missing };
-                let mut writing = Writing::line(line.epochs.clone(), &line.seen);
-                self.done((stripe, line), self.write_copies(&missing, true, &mut writing).await)?;
-            }
-        }
-        Ok(())
+        let lacks = |unit: &usize| rows.clone().any(|row| !is_shown(*unit as u64, row));
+        let lacking: Vec<usize> = (0..data.len()).filter(lacks).collect();
+        let parts: Vec<(u64, Gather)> = match rows.end - rows.start == ROWS && lacking.len() > 1 {
+            true => vec![(stripe.blocks().first, data.iter().cloned().collect())],
+            false => lacking.iter().map(|&unit| self.missing(stripe, unit, rows, &data[unit], &is_shown)).collect(),
+        };
+        let write = async |(first, pieces): (u64, Gather)| {
+            let data = Data { is_kept: true, ..Data::new(first, pieces, None) };
+            let mut writing = Writing::line(line.epochs.clone(), &line.seen);
+            self.done((stripe, line), self.write_copies(&data, true, &mut writing).await)
+        };
+        join_all(parts.into_iter().map(write)).await.into_iter().collect()
+    }
+
+    /// The blocks of one data fragment's rows from the first one that the log lacks to the last.
+    fn missing(
+        &self,
+        stripe: Stripe,
+        unit: usize,
+        rows: &Range<u64>,
+        data: &Bytes,
+        is_shown: impl Fn(u64, u64) -> bool,
+    ) -> (u64, Gather) {
+        let mut lacking = rows.clone().filter(|&row| !is_shown(unit as u64, row));
+        let first = lacking.next().unwrap_or(rows.start);
+        let end = lacking.last().unwrap_or(first) + 1;
+        let piece = cut(data, first - rows.start..end - rows.start);
+        (stripe.unit(unit, &(first..end)).first, Gather::from_iter([piece]))
     }
 
     /// Writes rows in place. Rows of zeros hold nothing.

@@ -27,6 +27,8 @@ pub(super) struct Known {
     pub stripes: BTreeMap<u64, Logged>,
     /// All drives that were here at so many changes of the state have been asked what their logs have.
     pub listed: Option<u64>,
+    /// The last write into the log.
+    pub written: Tick,
     /// A task destages.
     pub is_tended: bool,
     changes: Changes,
@@ -166,6 +168,7 @@ impl<W: World> Group<W> {
         let now = self.shared.world.now();
         {
             let mut known = self.shared.log.lock();
+            known.written = now;
             stripes.for_each(|stripe| known.stripes.entry(stripe).or_default().written = now);
         }
         self.start_destaging();
@@ -176,6 +179,7 @@ impl<W: World> Group<W> {
         let (column, now) = (&self.shared.column, self.shared.world.now());
         {
             let mut known = self.shared.log.lock();
+            known.written = now;
             for stripe in Stripe::touched(column, blocks) {
                 let whole = stripe.blocks();
                 let logged = known.stripes.entry(stripe.number).or_default();

@@ -17,7 +17,7 @@ use tepal_codec::erasure::{ErasureCode, Fragment};
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::buffer::join;
-use tepal_model::{BLOCK, Buffer, Lineage, Segments};
+use tepal_model::{BLOCK, Buffer, IoError, Lineage, Segments};
 
 /// A clean fragment of a region that is here.
 pub(super) struct Source<W: World> {
@@ -156,6 +156,13 @@ impl<W: World> Group<W> {
         seen: &Lineage,
     ) -> Result<(Segments, bool), Failed> {
         let logged = self.logged_blocks(blocks, seen).await?;
+        if !logged.is_empty() && (logged.len() as u64) < blocks.count {
+            let both = self.both(stripe, blocks, &logged, seen).await;
+            // A row in place that can't be read may be in the log.
+            if !matches!(both, Err(Failed::Io(IoError::Damaged { .. }))) {
+                return both;
+            }
+        }
         let (mut segments, mut decoded) = (Segments::new(), false);
         let mut at = 0;
         while at < blocks.count {
@@ -170,6 +177,31 @@ impl<W: World> Group<W> {
                 segments.extend(data);
                 decoded |= was_decoded;
             }
+            at += count;
+        }
+        Ok((segments, decoded))
+    }
+
+    /// Reads the log and the fragment in place at once, and takes each block from where it counts.
+    async fn both(
+        &self,
+        stripe: Stripe,
+        blocks: Blocks,
+        logged: &BTreeSet<u64>,
+        seen: &Lineage,
+    ) -> Result<(Segments, bool), Failed> {
+        let (fragment, rows) = stripe.locate(blocks);
+        let in_place = self.fragment_in_place(stripe, fragment, &rows, seen, None);
+        let (log, in_place) = futures_util::future::join(self.read_log(blocks, seen), in_place).await;
+        let (mut log, (in_place, decoded)) = (Rest::of(log?), in_place?);
+        let (mut in_place, mut segments) = (Rest::of(in_place), Segments::new());
+        let mut at = 0;
+        while at < blocks.count {
+            let is_logged = logged.contains(&at);
+            let count = (at..blocks.count).take_while(|nth| logged.contains(nth) == is_logged).count() as u64;
+            let length = (count * BLOCK) as usize;
+            let (log, in_place) = (log.next(length), in_place.next(length));
+            segments.extend(if is_logged { log } else { in_place });
             at += count;
         }
         Ok((segments, decoded))
