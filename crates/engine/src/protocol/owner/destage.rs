@@ -1,6 +1,6 @@
 //! Destaging: the log's blocks go in place, stripe by stripe, and leave the log.
 
-use super::log::{Logged, Phase};
+use super::log::Phase;
 use super::read::cut;
 use super::stripe::{Stripe, runs};
 use crate::column::background::{Stuck, failed};
@@ -27,6 +27,8 @@ const MOST_LOGGED: usize = 256;
 /// With so many times more, writes are slowed down: a write waits for the longer, the more there are, and for this long at most.
 const TOO_MANY: usize = 4;
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// For so long after a write found no room, all goes in place.
+const PRESSED: Duration = Duration::from_secs(10);
 /// Stripes that are destaged at a time.
 const AT_ONCE: usize = 4;
 /// How often to look for stripes that have become quiet.
@@ -119,16 +121,15 @@ impl<W: World> Group<W> {
             return Next::End;
         }
         let many = known.stripes.len() > MOST_LOGGED;
-        let whole = self.shared.column.in_stripe();
-        // While clients write, stripes stay in the log: they come to have more blocks, and go in place with less for each.
-        let is_idle = now.0.saturating_sub(known.written.0) >= quiet;
-        let is_due = |logged: &Logged| many || is_idle || logged.blocks.count() >= whole;
-        let mut due: Vec<(Tick, u64)> = known
-            .stripes
-            .iter()
-            .filter(|(stripe, logged)| is_due(logged) && !postponed.contains(stripe))
-            .map(|(&stripe, logged)| (logged.written, stripe))
-            .collect();
+        // While clients write, stripes stay in the log: what is written again and again is as fast as with whole copies, and
+        // the others come to have more blocks, and go in place with less for each.
+        let since = |then: Tick| now.0.saturating_sub(then.0);
+        let is_pressed = known.pressed.is_some_and(|then| since(then) < PRESSED);
+        if !many && !is_pressed && since(known.written) < quiet {
+            return Next::Rest;
+        }
+        let due = known.stripes.iter().filter(|(stripe, _)| !postponed.contains(stripe));
+        let mut due: Vec<(Tick, u64)> = due.map(|(&stripe, &written)| (written, stripe)).collect();
         due.sort_unstable();
         due.truncate(AT_ONCE);
         if due.is_empty() { Next::Rest } else { Next::Destage(due.into_iter().map(|(_, stripe)| stripe).collect()) }

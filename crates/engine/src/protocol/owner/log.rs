@@ -2,15 +2,12 @@
 
 use super::stripe::Stripe;
 use crate::column::{Blocks, Group, State};
-use crate::map::ROWS;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use tepal_codec::erasure::ReedSolomon;
 use tepal_drive::world::{Tick, World};
 use tepal_model::Fragments;
-use tepal_model::layout::MAX_DATA;
 
 /// Stripes whose last change is remembered.
 const REMEMBERED: usize = 4096;
@@ -23,37 +20,17 @@ pub(crate) struct Log {
 
 #[derive(Default)]
 pub(super) struct Known {
-    /// Stripes of which the log may have something.
-    pub stripes: BTreeMap<u64, Logged>,
+    /// Stripes of which the log may have something, and when each was written last.
+    pub stripes: BTreeMap<u64, Tick>,
     /// All drives that were here at so many changes of the state have been asked what their logs have.
     pub listed: Option<u64>,
     /// The last write into the log.
     pub written: Tick,
+    /// When a drive had no room for a write last.
+    pub pressed: Option<Tick>,
     /// A task destages.
     pub is_tended: bool,
     changes: Changes,
-}
-
-/// What is known of a stripe that the log may have something of.
-#[derive(Default)]
-pub(super) struct Logged {
-    /// The last write.
-    pub written: Tick,
-    pub blocks: BlockSet,
-}
-
-/// Some blocks of a stripe.
-#[derive(Default)]
-pub(super) struct BlockSet([u64; (MAX_DATA as u64 * ROWS / 64) as usize]);
-
-impl BlockSet {
-    fn add(&mut self, blocks: Range<u64>) {
-        blocks.for_each(|block| self.0[(block / 64) as usize] |= 1 << (block % 64));
-    }
-
-    pub fn count(&self) -> u64 {
-        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
-    }
 }
 
 /// How the rows of a stripe change.
@@ -169,27 +146,14 @@ impl<W: World> Group<W> {
         {
             let mut known = self.shared.log.lock();
             known.written = now;
-            stripes.for_each(|stripe| known.stripes.entry(stripe).or_default().written = now);
+            known.stripes.extend(stripes.map(|stripe| (stripe, now)));
         }
         self.start_destaging();
     }
 
-    /// From now on the log has these blocks.
+    /// From now on the log may have these blocks.
     pub(super) fn logs(&self, blocks: Blocks) {
-        let (column, now) = (&self.shared.column, self.shared.world.now());
-        {
-            let mut known = self.shared.log.lock();
-            known.written = now;
-            for stripe in Stripe::touched(column, blocks) {
-                let whole = stripe.blocks();
-                let logged = known.stripes.entry(stripe.number).or_default();
-                logged.written = now;
-                logged
-                    .blocks
-                    .add(blocks.first.max(whole.first) - whole.first..blocks.end().min(whole.end()) - whole.first);
-            }
-        }
-        self.start_destaging();
+        self.may_log(Stripe::touched(&self.shared.column, blocks).map(|stripe| stripe.number));
     }
 
     /// Returns when no change of a stripe is under way that was when this was called. Of a change that has ended nobody waits: the caller

@@ -138,14 +138,23 @@ impl<W: World> Group<W> {
         for (first, count) in column.cut(blocks.first, blocks.count) {
             let part = Blocks::new(first, count);
             let written = match part == blocks {
-                true => self.write_copies(data, fua, writing).await?,
-                false => self.write_copies(&data.part(part), fua, writing).await?,
+                true => self.write_copies(data, fua, writing).await,
+                false => self.write_copies(&data.part(part), fua, writing).await,
             };
+            let written = written.inspect_err(|error| self.is_pressed_by(error))?;
             if let Some(waits) = waits(written, &mut begun) {
                 return Ok(waits);
             }
         }
         Ok(Written::Done)
+    }
+
+    /// Where a write finds no room, what the log has is to go in place soon: there it takes less.
+    fn is_pressed_by(&self, error: &IoError) {
+        if *error == IoError::OutOfSpace {
+            self.shared.log.lock().pressed = Some(self.shared.world.now());
+            self.wake();
+        }
     }
 
     /// Notes in the log that blocks have taken these requests, and no others.
