@@ -351,7 +351,7 @@ mod tests {
             "ec:2+1",
             "ec:4+2;min_extra=0",
             "ec:4+2;min_extra=2",
-            "ec:3+1;extent=960K;domain=drive;min_extra=1",
+            "ec:3+1;extent=192K;domain=drive;min_extra=1",
             "ec:16+4",
         ] {
             assert_eq!(text.parse::<Layout>().map(|l| l.to_string()), Ok(text.to_owned()));
