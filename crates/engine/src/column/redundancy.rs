@@ -213,6 +213,11 @@ pub(crate) trait Redundancy<W: World> {
         Ok(())
     }
 
+    /// Whether these blocks are gathered. The caller has their turn.
+    async fn is_gathered(_: &Group<W>, _: Blocks) -> Result<bool, IoError> {
+        Ok(true)
+    }
+
     /// Requests that blocks have taken as noted elsewhere than on whole copies, with blocks numbered from the first one.
     async fn noted_elsewhere(_: &Group<W>, _: Blocks) -> Result<Vec<Taken>, IoError> {
         Ok(Vec::new())

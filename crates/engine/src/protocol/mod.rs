@@ -161,6 +161,10 @@ impl Kept {
         by_protocol!(self, Protocol => Protocol::gather(group, blocks).await)
     }
 
+    pub async fn is_gathered<W: World>(self, group: &Group<W>, blocks: Blocks) -> Result<bool, IoError> {
+        by_protocol!(self, Protocol => Protocol::is_gathered(group, blocks).await)
+    }
+
     pub async fn noted_elsewhere<W: World>(self, group: &Group<W>, blocks: Blocks) -> Result<Vec<Taken>, IoError> {
         by_protocol!(self, Protocol => Protocol::noted_elsewhere(group, blocks).await)
     }

@@ -173,6 +173,11 @@ impl MapMigration {
         })
     }
 
+    /// Where in its column of this map a byte is that a column of the other map has.
+    pub fn own_place(&self, other: usize, offset: u64) -> u64 {
+        self.own.locate(self.other.offset_of(other, offset)).1
+    }
+
     /// The chunk of a column's block.
     pub fn chunk_of(&self, column: usize, block: u64) -> u64 {
         self.own.offset_of(column, block * BLOCK) / self.agreed.chunk()

@@ -33,7 +33,7 @@ impl<W: World> Group<W> {
         while done < run.own.count {
             let left = Blocks::new(run.other.first + done, run.own.count - done);
             let asked = self.ask_source(migration, run.column, (What::HandOver, left), epochs).await;
-            let (answer, data) = asked?;
+            let (answer, data) = asked.map_err(|error| error.of_own_column(migration, run.column))?;
             let VolumeAnswer::HandedOver { count, lines, requests } = answer else { return Err(NotTaken::Yet) };
             let count = u64::from(count).min(left.count);
             let data = tepal_model::buffer::join(&data);

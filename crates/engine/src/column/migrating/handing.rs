@@ -134,6 +134,12 @@ impl<W: World> Group<W> {
         self.for_others().wait_for(Box::pin(self.line_up_unasked(blocks).turn()), DRIVES_WAIT).await
     }
 
+    /// Returns when the changes of blocks that have begun have ended. Its wait is as long as that of [`Group::turn_soon`].
+    pub async fn until_ended_soon(&self, blocks: Blocks) -> Result<(), IoError> {
+        let ends = join_all(self.shared.order.under_way(blocks.first, blocks.count));
+        self.for_others().wait_for(ends, DRIVES_WAIT).await.map(drop)
+    }
+
     /// The chunks of the window of which this column may have anything. Left out are chunks of which a copy here, which
     /// is equal to the others, has nothing.
     async fn holding(&self, handing: &Handing) -> Result<Reply, IoError> {
@@ -267,7 +273,11 @@ impl<W: World> Group<W> {
         self.gives(handing)?;
         let blocks = handing.blocks;
         self.shared.kept.gather(self, blocks).await?;
-        let mut turn = self.turn_soon(blocks).await?;
+        let turn = self.turn_soon(blocks).await?;
+        let (_, epochs) = self.gives(handing)?;
+        // Members that haven't been heard yet may have something to be released.
+        let newest = epochs.newest_line();
+        let mut turn = self.settled_for(turn, &asker, (Reader::Copies(&newest), blocks)).await?;
         let (migration, epochs) = self.gives(handing)?;
         let mut begun = false; // once one line is gone, copies may show other data until the last line is
         for line in self.left_of(blocks, (&migration, &epochs)).await? {
@@ -335,7 +345,7 @@ impl<W: World> Group<W> {
             (state.members.list.iter().filter(may_return).any(is_away), state.changes)
         };
         let found = self.epochs_anywhere(blocks).await?;
-        if self.lock().changes != changes {
+        if self.lock().changes != changes || !self.is_settled(blocks)? {
             return Err(IoError::NotNow);
         }
         let released = migration.released(epochs);

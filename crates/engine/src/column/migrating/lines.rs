@@ -47,6 +47,9 @@ impl<W: World> Group<W> {
             (here.into_iter(), state.changes)
         };
         let holder = others.next().ok_or(IoError::NotNow)?;
+        if !self.shared.kept.is_gathered(self, blocks).await? {
+            return Err(IoError::NotNow);
+        }
         let mut lines = loop {
             let lines = self.lines_of(&holder, others.as_slice(), (blocks, by), of).await?;
             let held: u64 = lines.iter().flat_map(|line| &line.held).map(|run| u64::from(run.count)).sum();

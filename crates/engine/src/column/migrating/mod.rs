@@ -69,7 +69,7 @@ impl<W: World> State<W> {
     pub fn are_on_their_way(&self, column: &Column, blocks: Blocks) -> bool {
         let Some(migration) = &self.migration else { return false };
         let is_going = |(part, phase): (Blocks, Phase)| match phase {
-            Phase::Old => migration.takes(),
+            Phase::Old => migration.takes() && !migration.others_stay(), // others are served from here meanwhile
             Phase::Fenced if migration.takes() => {
                 self.takeover.missing((migration, column.number), part).next().is_some()
             }

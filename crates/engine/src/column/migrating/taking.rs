@@ -63,6 +63,18 @@ pub(super) enum NotTaken {
     Failed(IoError),
 }
 
+impl NotTaken {
+    /// The same, with a damaged block of a source's column by its place in the column that takes it.
+    pub(super) fn of_own_column(self, migration: &MapMigration, source: usize) -> Self {
+        match self {
+            NotTaken::Failed(IoError::Damaged { offset, length }) => {
+                NotTaken::Failed(IoError::Damaged { offset: migration.own_place(source, offset), length })
+            }
+            other => other,
+        }
+    }
+}
+
 impl From<IoError> for NotTaken {
     fn from(error: IoError) -> Self {
         match error {
@@ -390,7 +402,8 @@ impl<W: World> Group<W> {
         if handed.iter().any(|handed| handed.damaged().next().is_some()) {
             (turn, unknown) = self.check_what_is_damaged(turn, (migration, blocks), &handed, &epochs).await?;
         }
-        if !self.is_window(migration) {
+        let is_gathered = self.shared.kept.is_gathered(self, blocks).await?;
+        if !self.is_window(migration) || !is_gathered {
             return Err(NotTaken::Yet);
         }
         handed.extend(unknown);

@@ -15,7 +15,7 @@ use crate::column::redundancy::{Data, Written};
 use crate::column::{Blocks, Group};
 use crate::holder::Holder;
 use crate::map::{Among, ROWS};
-use crate::protocol::copies::recover::Line;
+use crate::protocol::copies::recover::{Copy, Line};
 use crate::protocol::copies::write::Target;
 use crate::seen_through::Asker;
 use futures_util::future::join_all;
@@ -28,7 +28,10 @@ impl<W: World> Group<W> {
     /// Brings the stripes of blocks that are on their way back into the log. `NotNow` if that has to be tried again.
     pub(super) async fn gather_stripes(&self, blocks: Blocks) -> Result<(), IoError> {
         for stripe in Stripe::touched(&self.shared.column, blocks) {
-            if self.is_bare_on_all(stripe.rows(&(0..ROWS))).await? {
+            // A change that began before the stripe was on its way may be about to put blocks in place.
+            let blocks = stripe.blocks();
+            self.until_ended_soon(blocks).await?;
+            if self.is_gathered(blocks).await? {
                 continue;
             }
             let turn = self.turn_soon(stripe.blocks()).await?;
@@ -51,7 +54,12 @@ impl<W: World> Group<W> {
     async fn gather_stripe(&self, stripe: Stripe) -> Result<(), Failed> {
         let changes = self.lock().changes;
         let members = self.clean_rows(stripe, None)?;
-        let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
+        // Members that are behind may have rows of other lines.
+        let all: Vec<Copy<W>> = {
+            let (state, first) = (self.lock(), stripe.rows(&(0..ROWS)).first);
+            (0..state.members.list.len()).filter_map(|at| self.copy(&state, at, first)).collect()
+        };
+        let lines = self.lines(ROWS, all.iter()).await?;
         for line in lines.iter().rev() {
             let mut has = Has { data: BTreeSet::new(), hidden: BTreeSet::new() };
             for rows in &members {
@@ -127,10 +135,28 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Whether no member that is here holds anything of these blocks, as drives number them, in any epoch.
+    /// Whether nothing of these blocks' stripes is in place.
+    pub(super) async fn is_gathered(&self, blocks: Blocks) -> Result<bool, IoError> {
+        for (first, count) in self.shared.column.cut(blocks.first, blocks.count) {
+            if !self.is_bare_on_all(self.rows_of(Blocks::new(first, count))).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether no member that is here holds anything of these blocks of one region, as drives number them, in any epoch. `NotNow` if
+    /// too few members are here to tell.
     pub(super) async fn is_bare_on_all(&self, blocks: Blocks) -> Result<bool, IoError> {
         let (map, place) = (self.shared.column.map, self.shared.column.place(blocks.first));
-        let members: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
+        let region = self.shared.column.region_of(blocks.first);
+        let (members, changes): (Vec<Holder<W>>, u64) = {
+            let state = self.lock();
+            if !matches!(state.members.clean(region), RegionState::Clean(_)) {
+                return Err(IoError::NotNow);
+            }
+            (state.members.here().cloned().collect(), state.changes)
+        };
         let asked = members.iter().map(async |drive| match drive.is_bare(map, place, blocks.count) {
             true => Ok(true),
             false => drive.epochs_of(map, place, blocks.count).await.map(|epochs| epochs.is_empty()),
@@ -146,7 +172,7 @@ impl<W: World> Group<W> {
                 Err(error) => return Err(IoError::Unavailable { reason: error.to_string() }),
             }
         }
-        Ok(is_bare)
+        if self.lock().changes != changes { Err(IoError::NotNow) } else { Ok(is_bare) }
     }
 
     /// The requests that blocks have taken as noted in place, where a large write has skipped the log.
@@ -178,7 +204,9 @@ impl<W: World> Group<W> {
 
     /// The numbers of those ranges of blocks of which anything may be held or noted, in the log or in place.
     pub(super) async fn parts_of_stripes_held(&self, parts: &[(u64, Blocks)]) -> Result<Vec<u64>, IoError> {
-        let held = self.extents_of_stripes(true).await?;
+        // In this order: stripes that are gathered meanwhile go from place to the log.
+        let mut held = self.extents_in_place(true).await?;
+        held.extend(self.extents_of_copies(true).await?);
         let state = self.lock();
         let is_settled = |region: u64| {
             !state.unsure.regions.contains(&region) && matches!(state.members.clean(region), RegionState::Clean(_))

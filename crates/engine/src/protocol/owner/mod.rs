@@ -144,6 +144,10 @@ impl<W: World> Redundancy<W> for Stripes {
         group.gather_stripes(blocks).await
     }
 
+    async fn is_gathered(group: &Group<W>, blocks: Blocks) -> Result<bool, IoError> {
+        group.is_gathered(blocks).await
+    }
+
     async fn noted_elsewhere(group: &Group<W>, blocks: Blocks) -> Result<Vec<Taken>, IoError> {
         group.noted_in_place(blocks).await
     }

@@ -126,6 +126,13 @@ impl<W: World> Group<W> {
     /// taken requests.
     pub(super) async fn extents_of_stripes(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
         let mut extents = self.extents_of_copies(noted).await?;
+        extents.extend(self.extents_in_place(noted).await?);
+        Ok(extents)
+    }
+
+    /// The same of what is in place.
+    pub(super) async fn extents_in_place(&self, noted: bool) -> Result<BTreeSet<u64>, IoError> {
+        let mut extents = BTreeSet::new();
         let column = self.shared.column;
         let members: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         for drive in members {
