@@ -204,30 +204,39 @@ impl<W: World> Group<W> {
     }
 
     async fn destage_all_lines(&self, stripe: Stripe, changes: u64) -> Result<(), Failed> {
-        let lines = self.lines(stripe.blocks().count, std::iter::once(&self.copy_of_log(stripe)?)).await?;
+        let lines = self.lines(stripe.blocks().count, self.copies_of_log(stripe)?.iter()).await?;
         for line in &lines {
             self.destage_line(stripe, line, changes).await?;
         }
         Ok(())
     }
 
-    /// A clean copy of the stripe's log.
-    pub(super) fn copy_of_log(&self, stripe: Stripe) -> Result<Copy<W>, Failed> {
-        let keeper = self.keeper(stripe.region())?;
+    /// The clean copies of the stripe's log. They show the same, but may show it by different lines.
+    pub(super) fn copies_of_log(&self, stripe: Stripe) -> Result<Vec<Copy<W>>, Failed> {
         let state = self.lock();
-        let at = state.members.position(keeper.id()).ok_or(Failed::Away)?;
-        self.copy(&state, at, stripe.blocks().first).ok_or(Failed::Away)
+        let RegionState::Clean(clean) = state.members.clean_copies(&self.shared.column, stripe.region()) else {
+            return Err(Failed::Away);
+        };
+        let copy = |at| self.copy(&state, at, stripe.blocks().first).ok_or(Failed::Away);
+        clean.into_iter().map(copy).collect()
     }
 
     /// Brings what the log has of one line in place. The log has nothing of older lines any more. `changes` is the number of the state's
     /// changes when the region was found settled.
     async fn destage_line(&self, stripe: Stripe, line: &Line, changes: u64) -> Result<(), Failed> {
         let (map, blocks) = (self.shared.column.map, stripe.blocks());
-        let own = self.copy_of_log(stripe)?.on(line).has_itself(map, blocks.count).await?;
+        // Of this line any copy may have a block that others show by an older line, or in place.
+        let (mut own, mut shown): (BTreeSet<u64>, Option<BTreeSet<u64>>) = (BTreeSet::new(), None);
+        for copy in self.copies_of_log(stripe)? {
+            let copy = copy.on(line);
+            own.extend(copy.has_itself(map, blocks.count).await?);
+            let of_copy = copy.held(map, blocks.count, &line.seen).await?;
+            shown = Some(shown.map_or_else(|| of_copy.clone(), |shown| &shown & &of_copy));
+        }
         if own.is_empty() {
             return Ok(());
         }
-        let shown = self.logged_blocks(blocks, &line.seen).await?;
+        let shown = shown.unwrap_or_default();
         let is_shown = |unit: u64, row: u64| shown.contains(&(unit * ROWS + row));
         let units = blocks.count / ROWS;
         // Rows of which the log shows something go in place. Of others it only hides what has gone in place since.

@@ -95,10 +95,14 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    /// Writes the blocks of one line's rows into the log, except those that the log has already.
+    /// Writes the blocks of one line's rows into the log, except those that all copies of the log have already.
     async fn log_rows(&self, stripe: Stripe, line: &Line, has: &Has) -> Result<(), Failed> {
-        let logged =
-            self.copy_of_log(stripe)?.on(line).has_itself(self.shared.column.map, stripe.blocks().count).await?;
+        let mut logged: Option<BTreeSet<u64>> = None;
+        for copy in self.copies_of_log(stripe)? {
+            let own = copy.on(line).has_itself(self.shared.column.map, stripe.blocks().count).await?;
+            logged = Some(logged.map_or_else(|| own.clone(), |logged| &logged & &own));
+        }
+        let logged = logged.unwrap_or_default();
         for unit in 0..usize::from(self.shared.fragments.data) {
             let is_missing = |row: u64| !logged.contains(&(unit as u64 * ROWS + row));
             let mut parts: Vec<(u64, Gather)> = Vec::new();
