@@ -123,6 +123,11 @@ pub const KEPT: &[Kept] = &[
     ),
     kept("long_stripes", 1002, "released blocks left zeros in the log, which were handed over again over newer data"),
     kept("long_stripes", 1055, "rows in place hid nothing any more, and never let the stripe's blocks be released"),
+    kept(
+        "long_stripes",
+        155,
+        "a block stayed in one copy of the log, as another copy showed the same by an older line",
+    ),
 ];
 
 #[cfg(test)]
