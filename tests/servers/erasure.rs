@@ -85,7 +85,9 @@ fn a_volume_says_how_many_more_losses_it_outlives() {
 fn a_volume_that_lost_too_many_fragments_says_what_is_left_to_do() {
     let ring = Ring::up(4);
     // A volume that is made before has no part on the last drive.
-    ring.wait_until_all_are_up(1);
+    ring.wait_until("all drives to be there", || {
+        ring.json(1, &["drive", "ls"]).as_array().is_some_and(|all| all.len() == 4)
+    });
     ring.wait_until_drives_are_up(1);
     make(&ring, "v", "ec:2+1");
     ring.connect(1, "v").write(0, &noise(5, MIB)).expect("written");
