@@ -82,34 +82,6 @@ fn a_volume_says_how_many_more_losses_it_outlives() {
 }
 
 #[test]
-fn a_volume_that_lost_too_many_fragments_says_what_is_left_to_do() {
-    let ring = Ring::up(4);
-    // A volume that is made before has no part on the last drive.
-    ring.wait_until("all drives to be there", || {
-        ring.json(1, &["drive", "ls"]).as_array().is_some_and(|all| all.len() == 4)
-    });
-    ring.wait_until_drives_are_up(1);
-    make(&ring, "v", "ec:2+1");
-    ring.connect(1, "v").write(0, &noise(5, MIB)).expect("written");
-    let gone = [id_of(&ring, "s3"), id_of(&ring, "s4")];
-    for server in [3, 4] {
-        ring.kill(server);
-    }
-    ring.wait_for_state(1, 3, "down");
-    ring.wait_for_state(1, 4, "down");
-    let refused = ring.ask(1, &["volume", "accept-loss", "v", "--force"]).refused(1);
-    assert!(refused.contains("nothing is lost"), "they may come back: {refused}");
-    for drive in &gone {
-        let refused = ring.ask(1, &["drive", "rm", drive]).refused(1);
-        assert!(refused.contains("--force"), "{refused}");
-        ring.ask(1, &["drive", "rm", drive, "--force"]).succeeded();
-    }
-    ring.wait_until("requests to be refused", || ring.json(1, &["volume", "show", "v"])["state"] == "unavailable");
-    let accept = || ring.ask(2, &["volume", "accept-loss", "v", "--force"]).refused(1);
-    ring.wait_until("the loss to be known", || accept().contains("fewer fragments than its erasure code needs"));
-}
-
-#[test]
 fn a_drive_whose_fragments_are_needed_is_not_removed() {
     let ring = Ring::up(3);
     make(&ring, "v", "ec:2+1");
