@@ -73,14 +73,22 @@ impl<W: World> Group<W> {
         writing: &mut Writing,
     ) -> Result<Written, IoError> {
         let run = (self.shared.column.map, self.shared.column.place(blocks.first), blocks.count);
-        let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
-            let uncover = async |target: &Target<W>| {
-                target.bring_marks().await?;
-                target.drive.uncover(run, Taking::Nothing, lineage).await
-            };
-            self.each_took(targets, uncover).await
-        };
+        let uncover = async |targets: &[Target<W>], lineage: &Lineage| self.uncover_each(targets, run, lineage).await;
         self.until_keepers_took(blocks, writing, uncover).await
+    }
+
+    /// Uncovers blocks of drives.
+    pub(in crate::protocol) async fn uncover_each(
+        &self,
+        targets: &[Target<W>],
+        run: (MapId, u64, u64),
+        lineage: &Lineage,
+    ) -> Result<(), NotOnAll> {
+        let uncover = async |target: &Target<W>| {
+            target.bring_marks().await?;
+            target.drive.uncover(run, Taking::Nothing, lineage).await
+        };
+        self.each_took(targets, uncover).await
     }
 
     /// Makes a change on every copy at once.

@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use tepal_drive::DriveError;
 use tepal_drive::world::{Gather, World};
-use tepal_model::{BLOCK, Buffer, IoError, Lineage, Taken, Taking};
+use tepal_model::{BLOCK, Buffer, IoError, Lineage, Taken};
 
 impl<W: World> Group<W> {
     /// Brings the stripes of blocks that are on their way back into the log. `NotNow` if that has to be tried again.
@@ -81,13 +81,8 @@ impl<W: World> Group<W> {
             let _changing = self.changing(std::iter::once(stripe.number), Phase::Leaving);
             // Notes that hide nothing any more go too.
             let run = self.run_of(stripe.rows(&(0..ROWS)));
-            let uncover = async |targets: &[Target<W>], lineage: &Lineage| {
-                let uncover = async |target: &Target<W>| {
-                    target.bring_marks().await?;
-                    target.drive.uncover(run, Taking::Nothing, lineage).await
-                };
-                self.each_took(targets, uncover).await
-            };
+            let uncover =
+                async |targets: &[Target<W>], lineage: &Lineage| self.uncover_each(targets, run, lineage).await;
             let mut writing = Writing::line(line.epochs.clone(), &line.seen);
             let outcome = self.until_all_took((stripe.blocks(), Among::ALL), &mut writing, uncover).await;
             self.gathered(stripe, line, outcome)?;
