@@ -128,6 +128,11 @@ pub const KEPT: &[Kept] = &[
         155,
         "a block stayed in one copy of the log, as another copy showed the same by an older line",
     ),
+    kept(
+        "long_stripes",
+        23,
+        "a drive's outdated word about another outlived a loss of power, and too few fragments seemed to be left",
+    ),
 ];
 
 #[cfg(test)]

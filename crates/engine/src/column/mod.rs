@@ -312,7 +312,7 @@ impl<W: World> Group<W> {
             let mut state = group.lock();
             for at in 0..state.members.list.len() {
                 if let Some(drive) = state.members.list[at].drive().cloned() {
-                    group.hear(&mut state, at, &drive);
+                    group.hear(&mut state, at, &drive, false);
                 }
             }
         }

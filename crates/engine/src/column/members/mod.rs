@@ -318,6 +318,12 @@ impl<W: World> Members<W> {
         self.list.iter().filter(|member| member.may_know()).map(Member::order).max().unwrap_or(0)
     }
 
+    /// Whether a drive other than this one is here, heard, and knows what the others miss; and no drive is yet to be heard.
+    pub fn is_known_without(&self, at: usize) -> bool {
+        let mut others = self.with_authority().filter(|member| member.id != self.list[at].id);
+        !self.has_unheard() && others.any(|member| member.drive().is_some())
+    }
+
     fn with_authority(&self) -> impl Iterator<Item = &Member<W>> {
         let newest = self.newest();
         self.list.iter().filter(move |member| member.may_know() && member.order() == newest)
@@ -459,8 +465,9 @@ impl<W: World> Members<W> {
     }
 
     /// Takes in what a drive that is here says, in place of what the drive said before. Marks that don't count are
-    /// outdated.
-    pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark]) -> Heard {
+    /// outdated. So are marks of a drive that was away about one that is here, `if_known`: the drives that were here know
+    /// what it misses, and may have brought it up to date meanwhile.
+    pub fn hear(&mut self, speaker: usize, column: &Column, marks: &[Mark], if_known: bool) -> Heard {
         let (id, order) = (self.list[speaker].id, self.list[speaker].order());
         let joins = self.list[speaker].joins();
         let mut heard = Heard::default();
@@ -478,7 +485,9 @@ impl<W: World> Members<W> {
                     let is_overruled = self.is_overruled(drive, order, joins) && mark.region != column.every_region();
                     let about = self.list.iter_mut().find(|member| member.id == drive && !member.joins());
                     let about = about.filter(|_| !joins); // a joining drive's marks are from a time when it had another's place
-                    match about.filter(|about| about.id == id || about.order() < order) {
+                    let counts =
+                        |about: &&mut Member<W>| about.order() < order && !(if_known && about.drive().is_some());
+                    match about.filter(|about| about.id == id || counts(about)) {
                         Some(about) if mark.region == column.every_region() => about.missed.begin_all(),
                         Some(about) => {
                             about.missed.begin(mark.region);

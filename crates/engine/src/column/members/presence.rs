@@ -133,7 +133,8 @@ impl<W: World> Group<W> {
                 state.unflushed.lost.add(format!("drive {id} has returned without data that had not been flushed"));
             }
             state.changes += 1;
-            self.hear(&mut state, at, drive);
+            let is_known = state.members.is_known_without(at);
+            self.hear(&mut state, at, drive, is_known);
             // Busy regions in which no write could go on without the drive, and the drive may not have all writes that
             // were under way.
             let missed = &state.members.list[at].missed;
@@ -175,9 +176,10 @@ impl<W: World> Group<W> {
         state.members.position(id).is_none_or(|at| !state.members.has_unheard() && state.knows_what_it_misses(at))
     }
 
-    /// Takes in a drive's marks, as of the moment at which the drive is here.
-    pub fn hear(&self, state: &mut State<W>, at: usize, drive: &Holder<W>) {
-        let heard = state.members.hear(at, &self.shared.column, &drive.marks());
+    /// Takes in a drive's marks, as of the moment at which the drive is here. With `is_known`, others here know what the
+    /// members miss that are here.
+    pub fn hear(&self, state: &mut State<W>, at: usize, drive: &Holder<W>, is_known: bool) {
+        let heard = state.members.hear(at, &self.shared.column, &drive.marks(), is_known);
         if self.is_mirrored() {
             for region in heard.busy {
                 state.unsure.regions.insert(region);
