@@ -131,7 +131,7 @@ pub const KEPT: &[Kept] = &[
     kept(
         "long_stripes",
         23,
-        "a drive's outdated word about another outlived a loss of power, and too few fragments seemed to be left",
+        "a returned drive's outdated word about another counted, and too few fragments seemed to be left",
     ),
 ];
 

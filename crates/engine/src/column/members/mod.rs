@@ -8,7 +8,8 @@
 //! *passed over*. That is agreed before the others write anything, or resolve a difference, without the copy
 //! (`counted.rs`). After any sequence of leaving and returning, three rules say whose data counts (decision 0004):
 //! 1. A drive's word about itself counts. Its word about another drive counts if the other was passed over while this
-//!    drive's own copy was complete.
+//!    drive's own copy was complete. A returned drive's word about a drive that is here doesn't count while a drive with
+//!    authority has been here: that one knows, and the other may have caught up meanwhile.
 //! 2. Drives with complete copies have authority. Drives that say of themselves that they can't know don't count.
 //! 3. A copy is clean in a region if a drive with authority is here, and no word that counts calls the copy stale.
 //!

@@ -283,19 +283,15 @@ fn removing_a_drive_that_was_maybe_last_loses_nothing() {
 }
 
 /// Of three drives, the last leaves while its log says what the second misses. Then the second catches up.
-async fn the_third_knows_old_news(rig: &Rig) {
-    rig.write(0, 1, 1).await.unwrap();
-    rig.secs(12).await;
-    rig.lose(1).await;
-    rig.write(0, 2, 1).await.unwrap();
-    rig.lose(2).await;
-}
-
 #[test]
 fn a_returned_drives_old_news_of_others_does_not_count() {
     told(|world| async move {
         let rig = Rig::new(world, "mirror:3;durability=flush", 3).await;
-        the_third_knows_old_news(&rig).await;
+        rig.write(0, 1, 1).await.unwrap();
+        rig.secs(12).await;
+        rig.lose(1).await;
+        rig.write(0, 2, 1).await.unwrap();
+        rig.lose(2).await;
         let _told_up = rig.gate(1);
         rig.bring_back(1).await;
         while !rig.missed(1).is_empty() {
