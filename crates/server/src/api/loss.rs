@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, VolumeHealth};
-use tepal_metadata::{Command, State as ClusterState};
+use tepal_metadata::{Command, ServerState, State as ClusterState};
 use tepal_model::DriveId;
 
 /// Ranges that are told of.
@@ -45,6 +45,9 @@ async fn as_far_as_known(context: &Context, scope: Scope, name: &str) -> Result<
     let mut unsettled = is_unsettled(&volume.health(), &context.parts.metadata.state());
     if scope == Scope::Cluster {
         let others = context.ask_others::<Loss>(&path(route::VOLUME_LOSS, name)).await;
+        let state = context.parts.metadata.state();
+        let is_down = |server| state.servers.get(server).is_none_or(|record| record.state == ServerState::Down);
+        unsettled |= others.iter().any(|(server, said)| said.is_none() && !is_down(server));
         let others: Vec<Loss> = others.into_iter().filter_map(|(_, said)| said).collect();
         unsettled |= others.iter().any(|said| said.unsettled);
         ranges.extend(others.into_iter().flat_map(|said| said.ranges));
@@ -61,8 +64,9 @@ async fn as_far_as_known(context: &Context, scope: Scope, name: &str) -> Result<
 fn is_unsettled(health: &VolumeHealth, state: &ClusterState) -> bool {
     let is_here = |drive: &DriveId| state.drives.get(drive).is_some_and(|record| record.state.takes_writes());
     health.troubles().iter().any(|trouble| match trouble {
-        Trouble::LedAnew { .. } => true,
+        Trouble::LedAnew { .. } | Trouble::Behind { regions: 0, .. } => true,
         Trouble::AllWaits { drives } => drives.iter().any(is_here),
+        Trouble::Away { drive } => is_here(drive),
         _ => false,
     })
 }
