@@ -15,6 +15,14 @@ pub struct Attached<'a> {
     pub run_folder: PathBuf,
     volume: String,
     pub device: PathBuf,
+    /// Which use of the device it is.
+    pub used: Option<String>,
+}
+
+/// The kernel counts the uses of devices.
+pub fn use_of(device: &Path) -> Option<String> {
+    let name = device.file_name()?.to_str()?;
+    std::fs::read_to_string(format!("/sys/block/{name}/diskseq")).ok()
 }
 
 impl<'a> Attached<'a> {
@@ -26,9 +34,10 @@ impl<'a> Attached<'a> {
     /// Beside others in one run folder.
     pub fn kept_in(data: &'a Path, run_folder: &Path, volume: &str, arguments: &[&str]) -> Attached<'a> {
         let (run_folder, volume) = (run_folder.to_owned(), volume.to_owned());
-        let mut attached = Attached { data, run_folder, volume, device: PathBuf::new() };
+        let mut attached = Attached { data, run_folder, volume, device: PathBuf::new(), used: None };
         let device = attached.tepal("attach", arguments).succeeded();
         attached.device = device.trim().into();
+        attached.used = use_of(&attached.device);
         attached
     }
 

@@ -1,6 +1,6 @@
 //! Attachments whose volume, server or daemon is gone: what is said of them, and how they end.
 
-use super::attached::Attached;
+use super::attached::{Attached, use_of};
 use super::{Mounted, make_ext4, obstacle, write_file};
 use crate::cluster::{Cluster, Plan};
 use crate::program::{LIMIT, command, run, spawn, until, wait};
@@ -26,9 +26,11 @@ fn list(run_folder: &Path) -> Vec<Value> {
     serde_json::from_str(&said).expect("a list in JSON")
 }
 
-fn is_free(device: &Path) -> bool {
+/// Whether nothing is attached as a device, or something else than before: another story may take a free device at once.
+fn is_free(device: &Path, used: Option<&str>) -> bool {
     let name = device.file_name().expect("a device").to_str().expect("ours");
-    !Path::new(&format!("/sys/block/{name}/loop/backing_file")).exists()
+    let is_used = Path::new(&format!("/sys/block/{name}/loop/backing_file")).exists();
+    !is_used || use_of(device).as_deref() != used
 }
 
 fn kill_daemon(attachment: &Value) {
@@ -46,7 +48,7 @@ fn a_removed_volume_is_told_and_its_device_detached() {
     let cluster = with_volume();
     let data = cluster.data();
     let attached = Attached::new(&data, "v0", &[]);
-    let device = attached.device.clone();
+    let (device, used) = (attached.device.clone(), attached.used.clone());
     assert_eq!(list(&attached.run_folder)[0]["state"], "connected");
     cluster.tepal(&["volume", "rm", "v0", "--force"]).succeeded();
     let said = list(&attached.run_folder);
@@ -56,7 +58,7 @@ fn a_removed_volume_is_told_and_its_device_detached() {
     let run_folder = attached.run_folder.clone();
     attached.detach();
     assert_eq!(list(&run_folder), [] as [Value; 0]);
-    assert!(is_free(&device));
+    assert!(is_free(&device, used.as_deref()));
 }
 
 /// Story: the server was dead for good. The unmount hung and couldn't be killed, and `detach --force` refused, as it was mounted.
@@ -85,8 +87,9 @@ fn force_ends_an_unmount_that_waits_for_a_dead_server() {
     attached.tepal("detach", &["--force"]).succeeded();
     assert!(wait(&mut umount, BOUNDED).is_some(), "it still hangs");
     assert_eq!(list(&attached.run_folder), [] as [Value; 0]);
-    let device = &attached.device;
-    until("the device to go with its last user", LIMIT, || is_free(device).then_some(()));
+    until("the device to go with its last user", LIMIT, || {
+        is_free(&attached.device, attached.used.as_deref()).then_some(())
+    });
 }
 
 #[test]
@@ -106,8 +109,9 @@ fn force_takes_the_device_from_under_a_mounted_filesystem() {
     assert!(write_file(&at, 2, true).is_err(), "everything fails");
     let mut umount = spawn(command("umount", [&mounted.at]).stderr(std::process::Stdio::null()));
     assert!(wait(&mut umount, BOUNDED).is_some(), "it hangs");
-    let device = &attached.device;
-    until("the device to go with its last user", LIMIT, || is_free(device).then_some(()));
+    until("the device to go with its last user", LIMIT, || {
+        is_free(&attached.device, attached.used.as_deref()).then_some(())
+    });
     // It's attached again as if nothing had been.
     cluster.start();
     Attached::new(&data, "v0", &[]).detach();
@@ -146,7 +150,7 @@ fn what_a_dead_daemon_left_is_cleared_and_its_device_is_the_next_ones_alone() {
     let run_folder = attached.run_folder.clone();
     kill_daemon(&list(&run_folder)[0]);
     assert_eq!(list(&run_folder), [] as [Value; 0], "nobody used it");
-    assert!(is_free(&attached.device));
+    assert!(is_free(&attached.device, attached.used.as_deref()));
 
     let attached = Attached::new(&data, "v0", &[]);
     make_ext4(&attached.device);
