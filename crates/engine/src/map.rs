@@ -35,12 +35,12 @@ pub struct VolumeSpec {
 
 impl VolumeSpec {
     pub(crate) fn laid(&self) -> Laid {
-        Laid { layout: self.layout.clone(), geometry: self.geometry }
+        Laid { layout: self.layout.clone(), geometry: self.geometry.clone() }
     }
 }
 
 /// How a volume's bytes go round its columns.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Striping {
     pub geometry: Geometry,
     /// Bytes of an extent.
@@ -65,12 +65,15 @@ impl Part {
 
 impl Striping {
     pub fn new(laid: &Laid) -> Self {
-        Striping { geometry: laid.geometry, extent: u64::from(laid.layout.extent) }
+        Striping { geometry: laid.geometry.clone(), extent: u64::from(laid.layout.extent) }
     }
 
     /// Whether the columns may be there.
     pub fn fits(laid: &Laid, places: &Places) -> bool {
-        places.columns.len() == laid.geometry.columns() && places.is_one(laid.layout.fragments().count())
+        let fragments = laid.layout.fragments();
+        // Where plexes don't have the same parts of a volume, or share a drive, some columns have fewer copies.
+        let fewest = if laid.layout.plexes().is_some() && fragments.are_copies() { 1 } else { fragments.count() };
+        places.columns.len() == laid.geometry.columns() && places.is_one(fewest..=fragments.count())
     }
 
     /// The parts of a range, each column once.
@@ -138,10 +141,10 @@ impl Striping {
 
 /// Where in a volume of this layout a block lies that a drive holds of its map, in bytes, as `Column` numbers the blocks of drives. Of a
 /// fragment in place it's the first block that the fragment's row is of. `None` if the map has no such block.
-pub fn byte_of_volume(geometry: Geometry, layout: &Layout, place: u64) -> Option<u64> {
+pub fn byte_of_volume(geometry: &Geometry, layout: &Layout, place: u64) -> Option<u64> {
     let column = Column::new(MapId(0), 0, geometry.columns(), layout.fragments());
     let (number, block) = column.at_place(place);
-    let striping = Striping { geometry, extent: layout.extent.into() };
+    let striping = Striping { geometry: geometry.clone(), extent: layout.extent.into() };
     (number < geometry.columns()).then(|| striping.offset_of(number, column.logical(block) * BLOCK))
 }
 

@@ -1,12 +1,17 @@
 //! Layouts: how a volume's data is distributed, and the strings that people write for them.
 //!
-//! `stripe` | `mirror:N` | `chained` | `ec:M+K`, then any of `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`,
+//! `stripe` | `mirror:N` | `chained` | `ec:M+K` | `plexes:...` ([`plexes`]), then any of `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`,
 //! with `min_extra=N` in place of `min_copies` for `ec`.
 
+pub mod plexes;
+
+use crate::id::DriveId;
 use crate::size::{EXTENT, Size};
 use crate::text::shown;
+use plexes::{Plexes, PlexesError};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// How a volume's data is distributed over drives, and what an acknowledgement of a write promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +30,7 @@ pub struct Layout {
 }
 
 /// How many copies of the data there are, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Protection {
     /// One copy, striped over all drives (Petal 2).
     Stripe,
@@ -38,6 +43,8 @@ pub enum Protection {
     Chained,
     /// An erasure code: M data and K code fragments on different failure domains (RAAC). Any M of them give back all.
     Erasure(Fragments),
+    /// On drives that are named, as Vinum's plexes and subdisks say.
+    Plexes(Arc<Plexes>),
 }
 
 /// What the drives of one column have together: of `data + code` fragments, each in a failure domain of its own, any `data` give back all
@@ -126,12 +133,24 @@ pub const MAX_FRAGMENTS: u8 = MAX_DATA + MAX_CODE;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message states the rule")]
 pub enum LayoutError {
-    #[error("unknown layout '{0}': known are stripe, mirror:N, chained, ec:M+K")]
+    #[error("unknown layout '{0}': known are stripe, mirror:N, chained, ec:M+K, plexes:...")]
     Unknown(String),
-    #[error("layout '{0}' is not available in this version: available are stripe, mirror:N, chained, ec:M+K")]
+    #[error(
+        "layout '{0}' is not available in this version: available are stripe, mirror:N, chained, ec:M+K, plexes:..."
+    )]
     NotAvailable(String),
     #[error("layout '{0}': ec needs 2 to {MAX_DATA} data and 1 to {MAX_CODE} code fragments, as in ec:4+2")]
     Erasure(String),
+    #[error("layout plexes: {0}")]
+    Plexes(PlexesError),
+    #[error("layout plexes: {found} combinations of subdisks lie below each other, and {most} may")]
+    Combinations { found: u64, most: u64 },
+    #[error("layout plexes: drive {0} isn't there, up and in use in the volume's pool")]
+    NoDrive(DriveId),
+    #[error("extent={0}: with plexes, the extent follows from the stripes")]
+    ExtentOfPlexes(String),
+    #[error("domain={0}: with plexes it's drive, since each subdisk says its drive")]
+    DomainOfPlexes(String),
     #[error("min_extra={value}: it is from 0 to the layout's {code} code fragments")]
     MinExtra { value: String, code: u8 },
     #[error("layout option '{0}' doesn't go with this layout: ec has min_extra, all others have min_copies")]
@@ -165,10 +184,11 @@ impl Layout {
     /// With everything that isn't said as it is by default: strict, acknowledged with one copy, extents of 64 KiB. With an erasure code,
     /// an extent is whole stripes of a MiB at most; and where more than one fragment may be lost, one loss more must be bearable.
     pub fn new(protection: Protection) -> Self {
-        let (extent, min_copies) = match protection {
+        let (extent, min_copies) = match &protection {
             Protection::Erasure(fragments @ Fragments { data, code }) => {
-                (TURN / fragments.stripe() * fragments.stripe(), data + u8::from(code > 1))
+                (TURN / fragments.stripe() * fragments.stripe(), data + u8::from(*code > 1))
             }
+            Protection::Plexes(plexes) => (plexes.extent(), plexes.fragments().data),
             Protection::Stripe | Protection::Mirror { .. } | Protection::Chained => (EXTENT as u32, 1),
         };
         Layout { protection, extent, durability: Durability::Strict, domain: None, min_copies }
@@ -176,11 +196,20 @@ impl Layout {
 
     /// What the drives of one column have together, when all is well.
     pub fn fragments(&self) -> Fragments {
-        match self.protection {
+        match &self.protection {
             Protection::Stripe => Fragments::copies(1),
-            Protection::Mirror { copies } => Fragments::copies(copies),
+            Protection::Mirror { copies } => Fragments::copies(*copies),
             Protection::Chained => Fragments::copies(2),
-            Protection::Erasure(fragments) => fragments,
+            Protection::Erasure(fragments) => *fragments,
+            Protection::Plexes(plexes) => plexes.fragments(),
+        }
+    }
+
+    /// Which drives have what, if the layout says it.
+    pub fn plexes(&self) -> Option<&Plexes> {
+        match &self.protection {
+            Protection::Plexes(plexes) => Some(plexes),
+            _ => None,
         }
     }
 }
@@ -221,6 +250,9 @@ fn parse_protection(text: &str) -> Result<Protection, LayoutError> {
         },
         None if text == "ec" => Err(LayoutError::Erasure(shown(text))),
         Some(("ec", fragments)) => parse_fragments(fragments).ok_or_else(|| LayoutError::Erasure(shown(text))),
+        Some(("plexes", plexes)) => {
+            plexes.parse().map(|plexes| Protection::Plexes(Arc::new(plexes))).map_err(LayoutError::Plexes)
+        }
         Some(("quorum", _)) => Err(LayoutError::NotAvailable(shown(text))),
         _ => Err(LayoutError::Unknown(shown(text))),
     }
@@ -239,6 +271,10 @@ fn parse_fragments(text: &str) -> Option<Protection> {
 impl Layout {
     fn set(&mut self, name: &str, value: &str) -> Result<(), LayoutError> {
         match name {
+            "extent" if self.plexes().is_some() => return Err(LayoutError::ExtentOfPlexes(shown(value))),
+            "domain" if self.plexes().is_some() && value != "drive" => {
+                return Err(LayoutError::DomainOfPlexes(shown(value)));
+            }
             "extent" => {
                 let fragments = self.fragments();
                 let refused = || match fragments.are_copies() {
@@ -306,13 +342,14 @@ impl fmt::Display for FailureDomain {
 impl fmt::Display for Layout {
     /// The shortest string that reads back as this layout.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.protection {
+        match &self.protection {
             Protection::Stripe => write!(f, "stripe")?,
             Protection::Mirror { copies } => write!(f, "mirror:{copies}")?,
             Protection::Chained => write!(f, "chained")?,
             Protection::Erasure(Fragments { data, code }) => write!(f, "ec:{data}+{code}")?,
+            Protection::Plexes(plexes) => write!(f, "plexes:{plexes}")?,
         }
-        let by_default = Layout::new(self.protection);
+        let by_default = Layout::new(self.protection.clone());
         if self.extent != by_default.extent {
             write!(f, ";extent={}", Size(self.extent.into()))?;
         }
@@ -322,12 +359,10 @@ impl fmt::Display for Layout {
         if let Some(domain) = self.domain {
             write!(f, ";domain={domain}")?;
         }
-        match self.protection {
+        match self.fragments() {
             _ if self.min_copies == by_default.min_copies => {}
-            Protection::Erasure(Fragments { data, .. }) => write!(f, ";min_extra={}", self.min_copies - data)?,
-            Protection::Stripe | Protection::Mirror { .. } | Protection::Chained => {
-                write!(f, ";min_copies={}", self.min_copies)?;
-            }
+            fragments if fragments.are_copies() => write!(f, ";min_copies={}", self.min_copies)?,
+            Fragments { data, .. } => write!(f, ";min_extra={}", self.min_copies - data)?,
         }
         Ok(())
     }
@@ -353,6 +388,8 @@ mod tests {
             "ec:4+2;min_extra=2",
             "ec:3+1;extent=192K;domain=drive;min_extra=1",
             "ec:16+4",
+            "plexes:concat(000000000000000a:0+512M)|concat(000000000000000b:0+512M);durability=flush;domain=drive;min_copies=2",
+            "plexes:raid5/4K(000000000000000a:0+8K,000000000000000b:0+8K,000000000000000c:0+8K);min_extra=1",
         ] {
             assert_eq!(text.parse::<Layout>().map(|l| l.to_string()), Ok(text.to_owned()));
         }
@@ -391,6 +428,10 @@ mod tests {
             ("mirror:2;domain=rack", "drive, server or site"),
             ("mirror:2;min_copies=3", "from 1 to the layout's 2"),
             ("mirror:2;min_copies=0", "from 1 to the layout's 2"),
+            ("plexes:concat(000000000000000a:0+512M);extent=4K", "follows from the stripes"),
+            ("plexes:concat(000000000000000a:0+512M);domain=server", "it's drive"),
+            ("plexes:concat(000000000000000a:0+512M);min_copies=2", "from 1 to the layout's 1"),
+            ("plexes", "unknown layout"),
             ("mirror:2;color=red", "not known"),
             ("mirror:2;", "not known"),
             ("mirror:2;extent=4K;extent=8K", "twice"),

@@ -46,6 +46,14 @@ pub enum SizeError {
 
 const SUFFIXES: [(char, u32); 6] = [('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50), ('E', 60)];
 
+/// So many bytes as text that reads back as the same number: with the largest suffix that divides it.
+pub fn exact(bytes: u64) -> String {
+    match SUFFIXES.iter().rev().find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
+        Some((suffix, shift)) => format!("{}{suffix}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
 impl FromStr for Size {
     type Err = SizeError;
 
@@ -85,6 +93,20 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exact_sizes_read_back_as_they_are() {
+        for (bytes, text) in [
+            (0, "0"),
+            (512, "512"),
+            (4096, "4K"),
+            (1536 << 10, "1536K"),
+            (1 << 63, "8E"),
+            ((1 << 40) + 1, "1099511627777"),
+        ] {
+            assert_eq!((exact(bytes).as_str(), text.parse::<Size>().map(|size| size.0)), (text, Ok(bytes)));
+        }
+    }
 
     #[test]
     fn sizes_read_as_people_write_them() {

@@ -53,6 +53,9 @@ pub enum ChooseError {
     /// The layout puts copies on neighbouring servers, and was asked not to care for servers.
     #[error("chained puts its two copies on neighbouring servers, so it can't have domain=drive")]
     ChainedDomain,
+    /// Drives are named, and can't have what the layout says.
+    #[error(transparent)]
+    Explicit(LayoutError),
     /// There are fewer domains than copies.
     #[error(transparent)]
     TooFew(LayoutError),

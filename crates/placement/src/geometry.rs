@@ -14,13 +14,20 @@
 //! So a map has more columns than drives, of which any number can go to another drive, while what lies side by side in a volume
 //! lies side by side on few drives, and a long request meets `W` of them at once. With as many columns as a set has, it's
 //! [`crate::Rotation`]: extent `e` is row `e / C` of column `e mod C`.
+//!
+//! A map with an explicit layout has [`Section`]s instead: within each, extents go round the section's own columns, a unit at a time.
 
 use crate::Candidate;
+use crate::plexes::{Section, explicit};
+use std::sync::Arc;
+use tepal_model::Layout;
 
 /// Bytes of a column that lie side by side before another set takes its turn, if extents aren't larger.
 const TURN: u32 = 1 << 20;
 /// Columns in a set at most: so many drives carry out one long request.
 const WIDEST: u64 = 8;
+/// An extent past the end of every volume with an explicit layout: 8 PiB, if extents are as short as can be.
+const PAST_ALL: u64 = 1 << 41;
 /// A map has at least so many columns, that drives which come later find some to take.
 const FEWEST_COLUMNS: u64 = 64;
 /// And at most so many, since each has a state of its own.
@@ -29,19 +36,37 @@ const MOST_COLUMNS: u64 = 1024;
 /// exact to a twentieth, though copies are whole.
 const COPIES_OF_SMALLEST: u128 = 20;
 
-/// How extents go round columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How extents go round columns. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     columns: u32,
     width: u32,
     chunk: u32,
+    sections: Option<Arc<[Section]>>,
 }
 
 impl Geometry {
     /// `None` unless there is a column, a width that divides their number, and a row in each chunk.
     pub fn new(columns: u32, width: u32, chunk: u32) -> Option<Geometry> {
         let is_sound = columns > 0 && width > 0 && chunk > 0 && columns.is_multiple_of(width);
-        is_sound.then_some(Geometry { columns, width, chunk })
+        is_sound.then_some(Geometry { columns, width, chunk, sections: None })
+    }
+
+    /// Of a map that was made with such a layout: so many columns, and the width and chunk that the map has noted. `None` if these don't go
+    /// together.
+    pub fn of_map(layout: &Layout, columns: usize, width: u32, chunk: u32) -> Option<Geometry> {
+        let geometry = match layout.plexes() {
+            Some(plexes) => explicit(plexes).ok()?.0,
+            None => Geometry::new(u32::try_from(columns).ok()?, width, chunk)?,
+        };
+        (geometry.columns() == columns).then_some(geometry)
+    }
+
+    /// Of at least one section, in order. Their columns follow each other, as they do.
+    pub fn of_sections(sections: Vec<Section>) -> Geometry {
+        let last = sections.last().expect("there is a section");
+        let columns = last.column + last.columns;
+        Geometry { columns, width: columns, chunk: 1, sections: Some(sections.into()) }
     }
 
     /// For a map of one column for each drive, which extents go round one by one.
@@ -66,7 +91,7 @@ impl Geometry {
         let wanted = for_smallest.clamp(FEWEST_COLUMNS.into(), MOST_COLUMNS.into()) as u64;
         let columns = wanted.next_multiple_of(width);
         let columns = if columns > MOST_COLUMNS { columns - width } else { columns };
-        Geometry { columns: columns as u32, width: width as u32, chunk: chunk(extent) }
+        Geometry { columns: columns as u32, width: width as u32, chunk: chunk(extent), sections: None }
     }
 
     /// How many columns there are.
@@ -95,14 +120,23 @@ impl Geometry {
 
     /// The column that an extent is in, and its row there.
     pub fn place(&self, extent: u64) -> (usize, u64) {
+        if let Some(sections) = &self.sections {
+            let section = &sections[sections.partition_point(|section| section.first <= extent) - 1];
+            return section.place(extent);
+        }
         let (width, chunk, sets) = (u64::from(self.width), u64::from(self.chunk), self.sets());
         let (band, within) = (extent / self.band(), extent % self.band());
         let column = band % sets * width + within % width;
         (column as usize, band / sets * chunk + within / width)
     }
 
-    /// The extent in a row of a column.
+    /// The extent in a row of a column. Of a row past the end of a section's column, one that no volume has.
     pub fn extent_at(&self, column: usize, row: u64) -> u64 {
+        if let Some(sections) = &self.sections {
+            let at = section_of(sections, column);
+            let end = sections.get(at + 1).map_or(u64::MAX, |next| next.first);
+            return Some(sections[at].extent_at(column, row)).filter(|extent| *extent < end).unwrap_or(PAST_ALL);
+        }
         let (width, chunk, column) = (u64::from(self.width), u64::from(self.chunk), column as u64);
         let band = row / chunk * self.sets() + column / width;
         band * self.band() + row % chunk * width + column % width
@@ -110,6 +144,11 @@ impl Geometry {
 
     /// How many rows of a column the extents before `extent` fill.
     pub fn rows_before(&self, column: usize, extent: u64) -> u64 {
+        if let Some(sections) = &self.sections {
+            let at = section_of(sections, column);
+            let end = sections.get(at + 1).map_or(u64::MAX, |next| next.first);
+            return sections[at].rows_before(column, extent.min(end));
+        }
         let (width, chunk, column) = (u64::from(self.width), u64::from(self.chunk), column as u64);
         let (band, within) = (extent / self.band(), extent % self.band());
         let begun = band / self.sets() * chunk;
@@ -120,6 +159,11 @@ impl Geometry {
                 std::cmp::Ordering::Greater => 0,
             }
     }
+}
+
+/// The section that a column is of.
+fn section_of(sections: &[Section], column: usize) -> usize {
+    sections.partition_point(|section| section.column as usize <= column) - 1
 }
 
 /// Rows of extents of so many bytes that lie side by side.

@@ -7,6 +7,8 @@
 //! A [`Table`] says it column by column, so that any copy can go to another drive: [`allot`] makes one for a new map, [`moves`]
 //! says what to change when drives come and go. [`Geometry`] is how extents go round the columns then.
 //!
+//! [`explicit`] is for volumes that say themselves which drives have what: Vinum's plexes.
+//!
 //! [`Scatter`] is the order in which a volume's chunks go from one map to another.
 //!
 //! [`Share`] is for pools of unequal drives: it says for each extent which drives hold it, in proportion to their capacities.
@@ -22,6 +24,7 @@ mod domain;
 mod geometry;
 #[cfg(test)]
 mod offload_tests;
+mod plexes;
 mod rotation;
 mod scatter;
 mod share;
@@ -31,6 +34,7 @@ mod table;
 pub use choose::{Candidate, ChooseError, Chosen, choose};
 pub use domain::{Place, domain};
 pub use geometry::Geometry;
+pub use plexes::explicit;
 pub use rotation::Rotation;
 pub use scatter::Scatter;
 pub use share::{Holders, Scale, Share, ShareError};

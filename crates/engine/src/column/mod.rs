@@ -281,25 +281,22 @@ impl<W: World> Group<W> {
             takeover: TakeOver::default(),
         };
         let has_migrated = AtomicBool::new(state.migration.is_some());
+        let fragments = placed.fragments(layout);
         let shared = Shared {
             world: engine.world().clone(),
             engine: Arc::downgrade(&engine.shared),
             column,
             placed,
             kept: Kept::by(layout),
-            fragments: layout.fragments(),
-            log: Log::of(layout.fragments()),
+            fragments,
+            log: Log::of(fragments),
             copies,
             // Nobody remembers unstable data when the primary changes. Blocks leave the log of stripes once they are stable in place.
-            durability: if view == 0 && layout.fragments().are_copies() {
-                layout.durability
-            } else {
-                Durability::Strict
-            },
+            durability: if view == 0 && fragments.are_copies() { layout.durability } else { Durability::Strict },
             view,
             led_since: engine.world().now(),
             deposed: Arc::default(),
-            min_copies: usize::from(layout.min_copies).max(1),
+            min_copies: usize::from(layout.min_copies).clamp(1, fragments.count().into()),
             order: WriteOrder::default(),
             served: AtomicU64::new(0),
             has_migrated,

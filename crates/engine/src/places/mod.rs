@@ -6,7 +6,8 @@ mod tests;
 use crate::view::View;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use tepal_model::DriveId;
+use std::ops::RangeInclusive;
+use tepal_model::{DriveId, Fragments, Layout};
 use tepal_placement::Rotation;
 
 /// Of one map, at one moment.
@@ -129,13 +130,14 @@ impl Places {
         self.columns.iter().flat_map(Placed::all).filter(|&drive| seen.insert(drive)).collect()
     }
 
-    /// Whether each copy of a column is on a drive of its own.
-    pub(crate) fn is_one(&self, copies: u8) -> bool {
+    /// Whether each column has so many copies, each on a drive of its own.
+    pub(crate) fn is_one(&self, copies: RangeInclusive<u8>) -> bool {
         let is_one = |placed: &Placed| {
             let all: Vec<DriveId> = placed.all().collect();
-            placed.holders.len() == usize::from(copies) && (1..all.len()).all(|at| !all[..at].contains(&all[at]))
+            let count = u8::try_from(placed.holders.len()).unwrap_or(u8::MAX);
+            copies.contains(&count) && (1..all.len()).all(|at| !all[..at].contains(&all[at]))
         };
-        copies > 0 && !self.columns.is_empty() && self.columns.iter().all(is_one)
+        *copies.start() > 0 && !self.columns.is_empty() && self.columns.iter().all(is_one)
     }
 }
 
@@ -148,6 +150,14 @@ impl Placed {
     /// The same, and the one that joins.
     pub fn all(&self) -> impl Iterator<Item = DriveId> {
         self.drives().chain(self.joins.map(|joins| joins.drive))
+    }
+
+    /// What the drives have together in a map of this layout: of whole copies, as many as there are drives.
+    pub(crate) fn fragments(&self, layout: &Layout) -> Fragments {
+        match layout.fragments() {
+            fragments if fragments.are_copies() => Fragments::copies(self.holders.len() as u8),
+            fragments => fragments,
+        }
     }
 
     /// Whether a drive has a copy.

@@ -21,11 +21,12 @@ mod tests;
 
 use crate::choose::settled;
 use crate::share::{Scale, Share, ShareError, pair};
-use crate::{Candidate, ChooseError, Geometry, Rotation, choose};
+use crate::{Candidate, ChooseError, Geometry, Rotation, choose, explicit};
 use balance::Balance;
 use drives::Drives;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use tepal_model::layout::plexes::Plexes;
 use tepal_model::layout::{FailureDomain, LayoutError, Protection};
 use tepal_model::{DriveId, Layout};
 
@@ -71,6 +72,9 @@ pub struct Move {
 
 /// The table of a new map. Tables of different `number`s, best in sequence, even each other out.
 pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Result<Table, ChooseError> {
+    if let Some(plexes) = layout.plexes() {
+        return named(candidates, plexes);
+    }
     if layout.protection == Protection::Chained {
         return rotate(candidates, layout);
     }
@@ -91,7 +95,8 @@ pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Resu
     let geometry = Geometry::of(candidates, copies, layout.extent);
     let holders =
         |column| share.holders(pair(number, column)).iter().map(|at| candidates[*at as usize].drive).collect();
-    let table = Table { geometry, domain, columns: (0..geometry.columns() as u64).map(holders).collect() };
+    let columns = (0..geometry.columns() as u64).map(holders).collect();
+    let table = Table { geometry: geometry.clone(), domain, columns };
 
     let drives = Drives::new(candidates, std::slice::from_ref(&table));
     let quotas = fair::quotas(&drives, geometry.columns(), copies.into(), domain, number);
@@ -100,6 +105,16 @@ pub fn allot(candidates: &[Candidate<'_>], layout: &Layout, number: u64) -> Resu
     let columns = order::spread(&drives, balance.into_columns(), &geometry, domain);
     let columns = order::led(&drives, columns, &geometry, number);
     Ok(Table { geometry, domain, columns })
+}
+
+/// The table of a map whose layout names its drives.
+fn named(candidates: &[Candidate<'_>], plexes: &Plexes) -> Result<Table, ChooseError> {
+    let is_there = |drive: &DriveId| candidates.iter().any(|candidate| candidate.drive == *drive);
+    if let Some(drive) = plexes.drives().into_iter().find(|drive| !is_there(drive)) {
+        return Err(ChooseError::Explicit(LayoutError::NoDrive(drive)));
+    }
+    let (geometry, columns) = explicit(plexes).map_err(ChooseError::Explicit)?;
+    Ok(Table { geometry, domain: FailureDomain::Drive, columns })
 }
 
 /// The table of a map with one column for each drive and copies on neighbours ([`Rotation`]): what every map had at first.

@@ -44,6 +44,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "leaving", run: ring::run_leaving },
     Scenario { name: "stripes", run: ring::run_stripes },
     Scenario { name: "long_stripes", run: ring::run_long_stripes },
+    Scenario { name: "plexes", run: ring::run_plexes },
 ];
 
 impl Scenario {

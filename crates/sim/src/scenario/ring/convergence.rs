@@ -132,8 +132,7 @@ impl Ring {
         self.machines.iter().filter_map(|machine| machine.disk()).for_each(SimDisk::heal);
         self.all_have_all().await;
         self.all_say_so().await;
-        let codes = self.council.now().laid.values().map(|laid| laid.layout.fragments().code).min();
-        let code = usize::from(codes.unwrap_or_default());
+        let code = self.council.may_be_lost();
         // Those who agree have to be a majority.
         let mut may_go: Vec<usize> = (0..self.plan.servers).collect();
         let (mut gone, mut voters) = (Vec::new(), self.plan.voters);
@@ -238,7 +237,7 @@ impl Ring {
 
     /// Whether there's only one copy of anything.
     fn is_any_striped(&self) -> bool {
-        self.council.now().laid.values().any(|laid| laid.layout.fragments().is_single())
+        self.council.may_be_lost() == 0
     }
 
     /// All copies are equal now: whatever becomes of one drive's, others have what is read. Its reads go wrong anywhere.

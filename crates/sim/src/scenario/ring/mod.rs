@@ -74,6 +74,11 @@ pub fn run_long_stripes(executor: &Executor, mut random: Stream) -> Result<u64, 
     run_plan(executor, Plan::long_stripes(&mut random), random)
 }
 
+/// Over seconds, with plexes of named drives.
+pub fn run_plexes(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::plexes(&mut random), random)
+}
+
 fn run_plan(executor: &Executor, plan: Plan, random: Stream) -> Result<u64, Failure> {
     let core = executor.core().clone();
     executor.run(async move { Ring::new(&core, plan, random).run().await })
@@ -457,7 +462,8 @@ impl Ring {
     fn migration_begins(&mut self, copies: u8, (of, alone): (VolumeId, bool), rate: Option<u64>) {
         // Where drives fail for good, of one copy nothing would be left.
         let copies = if self.plan.has_codes { copies.max(2) } else { copies };
-        let (to, places) = plan::another(&mut self.random, self.plan.servers, copies, self.plan.has_codes);
+        let (to, places) =
+            plan::another(&mut self.random, self.plan.servers, copies, (self.plan.has_codes, self.plan.has_plexes));
         let seed = self.random.draw();
         if self.council.begin_migration((of, alone), (to.clone(), places), (seed, rate)) {
             let which = if alone { "volume" } else { "all with the map of volume" };

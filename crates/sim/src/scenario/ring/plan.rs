@@ -4,10 +4,11 @@ use crate::random::Stream;
 use crate::workload::Mix;
 use std::ops::Range;
 use std::time::Duration;
-use tepal_engine::{Laid, Places, VolumeSpec};
+use tepal_engine::{Laid, Placed, Places, Placing, VolumeSpec};
+use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
 use tepal_model::layout::{MAX_EXTENT, Protection};
 use tepal_model::{BLOCK, DriveId, Fragments, Layout, MapId, VolumeId};
-use tepal_placement::Geometry;
+use tepal_placement::{ColumnHolders, Geometry, explicit};
 
 pub struct Plan {
     pub servers: usize,
@@ -29,6 +30,8 @@ pub struct Plan {
     pub has_faults: bool,
     /// Volumes are kept with erasure codes, at least at first.
     pub has_codes: bool,
+    /// Volumes may be kept on drives that are named.
+    pub has_plexes: bool,
     /// Again and again a clone goes to a map of its own.
     pub clones_leave: bool,
     /// Again and again a volume is rolled back.
@@ -60,6 +63,7 @@ impl Plan {
             pauses: &PAUSES,
             has_faults: false,
             has_codes: false,
+            has_plexes: false,
             clones_leave: false,
             volumes_go_back: false,
         }
@@ -69,8 +73,8 @@ impl Plan {
     pub fn long(random: &mut Stream) -> Self {
         let servers = random.between(3..8) as usize;
         let mirrors = [Protection::Mirror { copies: 2 }, Protection::Mirror { copies: 3 }];
-        let protections = [Protection::Chained, mirrors[0], mirrors[1], Protection::Stripe];
-        let protection = *random.pick(&protections);
+        let protections = [Protection::Chained, mirrors[0].clone(), mirrors[1].clone(), Protection::Stripe];
+        let protection = random.pick(&protections).clone();
         let mut spec = spec(random, servers, protection);
         // Of several regions in each column: what is known of one says nothing of another.
         spec.size = random.between(2..servers as u64 * 3) << 20;
@@ -98,6 +102,7 @@ impl Plan {
             pauses: &PAUSES,
             has_faults: true,
             has_codes: false,
+            has_plexes: false,
             clones_leave: false,
             volumes_go_back: random.one_in(4),
         }
@@ -124,6 +129,14 @@ impl Plan {
         plan
     }
 
+    /// As [`Plan::long`], with plexes of named drives, from which volumes go to other layouts and back.
+    pub fn plexes(random: &mut Stream) -> Self {
+        let mut plan = Plan { has_plexes: true, ..Plan::long(random) };
+        let protection = plexes(random, plan.servers, 1);
+        plan.spec = VolumeSpec { size: plan.spec.size, ..spec(random, plan.servers, protection) };
+        plan
+    }
+
     pub fn leaving(random: &mut Stream) -> Self {
         let mut plan = Plan { clones_leave: true, ..Plan::long(random) };
         plan.mix.status = random.below(6) as u32;
@@ -144,13 +157,14 @@ impl Plan {
 }
 
 /// How the data of volumes may lie, and where: with how many copies at least, and perhaps with an erasure code.
-pub fn another(random: &mut Stream, servers: usize, copies: u8, or_coded: bool) -> (Laid, Places) {
+pub fn another(random: &mut Stream, servers: usize, copies: u8, (or_coded, or_named): (bool, bool)) -> (Laid, Places) {
     let mut protections = vec![Protection::Mirror { copies: 2 }, Protection::Chained];
     protections.extend((copies < 2).then_some(Protection::Stripe));
     protections.extend((servers > 2).then_some(Protection::Mirror { copies: 3 }));
     let protection = match or_coded && random.one_in(2) {
         true => erasure(random, servers),
-        false => *random.pick(&protections),
+        false if or_named && random.one_in(2) => plexes(random, servers, copies),
+        false => random.pick(&protections).clone(),
     };
     let spec = spec(random, servers, protection);
     (Laid { layout: spec.layout, geometry: spec.geometry }, (*spec.places).clone())
@@ -164,19 +178,65 @@ fn erasure(random: &mut Stream, servers: usize) -> Protection {
     Protection::Erasure(Fragments { data, code })
 }
 
+/// Longer than any volume, in bytes.
+const PLEX: u64 = 64 << 20;
+/// A run has little time for each.
+const MOST_COLUMNS: usize = 40;
+
+/// Plexes of any organization, of which at least so many have each byte. Each has drives of its own.
+fn plexes(random: &mut Stream, servers: usize, copies: u8) -> Protection {
+    loop {
+        let plexes = any_plexes(random, servers, copies);
+        if explicit(&plexes).is_ok_and(|(geometry, _)| geometry.columns() <= MOST_COLUMNS) {
+            return Protection::Plexes(plexes.into());
+        }
+    }
+}
+
+fn any_plexes(random: &mut Stream, servers: usize, copies: u8) -> Plexes {
+    let count = random.between(u64::from(copies)..(servers as u64 + 1).min(4).max(u64::from(copies) + 1)) as usize;
+    let mut taken = vec![0; servers + 1];
+    let plexes = (0..count).map(|number| {
+        let drives: Vec<usize> = (1..=servers).filter(|drive| drive % count == number).collect();
+        // What plexes lack at their ends, others have.
+        let length = if number < usize::from(copies) { PLEX } else { random.between(1..4_000) * BLOCK };
+        let width = drives.len() as u64 * random.between(1..3);
+        let (organization, lengths) = match random.one_in(2) {
+            true => {
+                let stripe = *random.pick(&[1, 3, 16, 256]) * BLOCK;
+                let rows = length.div_ceil(stripe * width);
+                (Organization::Striped { stripe }, vec![rows * stripe; width as usize])
+            }
+            false => {
+                let mut lengths: Vec<u64> = (1..width).map(|_| random.between(1..700) * BLOCK).collect();
+                lengths.push(length);
+                (Organization::Concat, lengths)
+            }
+        };
+        let is_concat = organization == Organization::Concat;
+        let mut end = 0;
+        let subdisk = |(at, length): (usize, u64)| {
+            let drive = drives[at % drives.len()];
+            let (drive_offset, plex_offset) = (taken[drive], if is_concat { end } else { 0 });
+            (taken[drive], end) = (drive_offset + length, end + length);
+            Subdisk { name: None, drive: DriveId(drive as u64), drive_offset, length, plex_offset }
+        };
+        Plex { name: None, organization, subdisks: lengths.into_iter().enumerate().map(subdisk).collect() }
+    });
+    Plexes::new(plexes.collect()).expect("no rule is broken")
+}
+
 fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSpec {
     let mut layout = Layout::new(protection);
     layout.extent = match layout.fragments().are_copies() {
+        _ if layout.plexes().is_some() => layout.extent,
         true => *random.pick(&[4 << 10, 64 << 10, 1 << 20, MAX_EXTENT]),
         false => layout.fragments().stripe() * *random.pick(&[1, 1, 2, 5]),
     };
-    let drives: Vec<DriveId> = (1..=servers as u64).map(DriveId).collect();
-    let once = Places::rotated(&drives, layout.fragments().count(), 1).expect("there is a drive for each copy");
-    // Of more columns than drives, a drive has several.
-    let sets = if protection == Protection::Chained { 1 } else { random.between(1..4) as usize };
-    let places = Places::complete(once.columns.iter().cycle().take(servers * sets).cloned().collect());
-    let (columns, width, chunk) = ((servers * sets) as u32, servers as u32, *random.pick(&[1, 3, 16]));
-    let geometry = Geometry::new(columns, width, chunk).expect("all sets are as wide");
+    let (geometry, places) = match layout.plexes() {
+        Some(plexes) => named(plexes),
+        None => round(random, servers, &layout),
+    };
     VolumeSpec {
         id: VolumeId(1),
         name: "v0".to_owned(),
@@ -188,4 +248,25 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
         revision: 1,
         epochs: std::sync::Arc::default(),
     }
+}
+
+/// As the plexes say it.
+fn named(plexes: &Plexes) -> (Geometry, Places) {
+    let (geometry, columns) = explicit(plexes).expect("there are few combinations");
+    let placed = |drives: &ColumnHolders| Placed {
+        holders: drives.iter().map(|&drive| Placing { drive, since: 1 }).collect(),
+        ..Placed::default()
+    };
+    (geometry, Places::complete(columns.iter().map(placed).collect()))
+}
+
+/// Round the drives of all servers.
+fn round(random: &mut Stream, servers: usize, layout: &Layout) -> (Geometry, Places) {
+    let drives: Vec<DriveId> = (1..=servers as u64).map(DriveId).collect();
+    let once = Places::rotated(&drives, layout.fragments().count(), 1).expect("there is a drive for each copy");
+    // Of more columns than drives, a drive has several.
+    let sets = if layout.protection == Protection::Chained { 1 } else { random.between(1..4) as usize };
+    let places = Places::complete(once.columns.iter().cycle().take(servers * sets).cloned().collect());
+    let (columns, width, chunk) = ((servers * sets) as u32, servers as u32, *random.pick(&[1, 3, 16]));
+    (Geometry::new(columns, width, chunk).expect("all sets are as wide"), places)
 }

@@ -126,7 +126,7 @@ impl State {
         self.now.laid.insert(map, Arc::new(laid.clone()));
         if self.now.volumes.get(&self.spec.id) == Some(&map) {
             self.spec.map = map;
-            (self.spec.layout, self.spec.geometry) = (laid.layout.clone(), laid.geometry);
+            (self.spec.layout, self.spec.geometry) = (laid.layout.clone(), laid.geometry.clone());
             self.spec.places = self.now.places[&map].clone();
         }
         self.tell_epochs();

@@ -228,7 +228,7 @@ impl Council {
 }
 
 fn laid_of(spec: &VolumeSpec) -> Laid {
-    Laid { layout: spec.layout.clone(), geometry: spec.geometry }
+    Laid { layout: spec.layout.clone(), geometry: spec.geometry.clone() }
 }
 
 /// Whether by this state the others go on without a server.

@@ -5,7 +5,7 @@ use super::{Council, State};
 use crate::scenario::readers::Readers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tepal_engine::{Epochs, Migration, View, VolumeSpec};
+use tepal_engine::{Epochs, Laid, Migration, View, VolumeSpec};
 use tepal_model::{Epoch, MapId, VolumeId};
 
 /// A volume with nothing past its end, which is cleared when all act by that view.
@@ -70,7 +70,7 @@ impl Council {
         let state = self.lock();
         let map = state.now.volumes[&id];
         let (laid, places) = (&state.now.laid[&map], state.now.places[&map].clone());
-        let (layout, geometry) = (laid.layout.clone(), laid.geometry);
+        let (layout, geometry) = (laid.layout.clone(), laid.geometry.clone());
         let epochs = state.now.epochs.get(&map).cloned().unwrap_or_default();
         let (name, revision, size) = (format!("v{}", id.0), 1, state.sizes[&id]);
         VolumeSpec { id, name, size, revision, map, layout, geometry, places, epochs }
@@ -79,6 +79,19 @@ impl Council {
     /// Which map each volume has; of one that goes, the one that it leaves.
     pub fn maps(&self) -> BTreeMap<VolumeId, MapId> {
         self.lock().now.volumes.clone()
+    }
+
+    /// How many drives of any one column may be lost, where the fewest may.
+    pub fn may_be_lost(&self) -> usize {
+        let now = self.now();
+        let of_map = |(map, laid): (&MapId, &Arc<Laid>)| match laid.layout.fragments() {
+            fragments if fragments.are_copies() => {
+                let fewest = now.places[map].columns.iter().map(|column| column.holders.len()).min();
+                fewest.map_or(0, |copies| copies - 1)
+            }
+            fragments => fragments.code.into(),
+        };
+        now.laid.iter().map(of_map).min().unwrap_or_default()
     }
 
     /// Nobody needs a snapshot any more: whether that is agreed.
