@@ -12,8 +12,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its id,
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
-/// codes.
-pub const VERSION: u32 = 11;
+/// codes, 12 volumes whose layouts name drives, and names of drives.
+pub const VERSION: u32 = 12;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -55,6 +55,9 @@ pub(crate) const ROLLBACKS_REVISE: u32 = 10;
 
 /// From this version on, volumes may have an erasure code. Builds before don't know the layout.
 const ERASURE_CODES: u32 = 11;
+
+/// From this version on, layouts may name drives, and drives have names. Builds before know neither.
+const PLEXES: u32 = 12;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +158,8 @@ pub enum Command {
     },
     /// What the operator wants with the drive.
     SetDriveUse { id: DriveId, to: DriveUse },
+    /// What the drive is called besides its id: unique among drives.
+    NameDrive { id: DriveId, name: Option<String> },
     /// The drive was found, and is taken into use in a new generation: perhaps at another place, at another server only if it's not
     /// in use at the one that had it.
     DriveMoved {
@@ -389,11 +394,18 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
-            Command::CreateVolume { layout: Some(layout), .. } | Command::CreatePool { layout: Some(layout), .. }
-                if layout.starts_with("ec:") =>
+            Command::CreateVolume { layout: Some(layout), .. }
+            | Command::CreatePool { layout: Some(layout), .. }
+            | Command::BeginMigration { layout: Some(layout), .. }
+                if layout.starts_with("ec:") || layout.starts_with("plexes:") =>
             {
-                ERASURE_CODES
+                if layout.starts_with("ec:") {
+                    ERASURE_CODES
+                } else {
+                    PLEXES
+                }
             }
+            Command::NameDrive { .. } => PLEXES,
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
             Command::RollBack { .. } => ROLLBACKS_REVISE,

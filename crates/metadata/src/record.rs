@@ -112,6 +112,8 @@ pub struct DriveRecord {
     pub generation: u64,
     /// What the operator wants with it.
     pub purpose: DriveUse,
+    /// What it's called besides its id, if it is: unique.
+    pub name: Option<String>,
 }
 
 /// What the operator wants with a drive, in whatever state it is.
@@ -331,9 +333,8 @@ impl MapRecord {
 
     /// How extents go round the columns.
     pub fn geometry(&self) -> Geometry {
-        let columns = u32::try_from(self.columns.len()).ok();
-        let geometry = columns.and_then(|columns| Geometry::new(columns, self.width, self.chunk));
-        geometry.expect("a map is made, and read, with columns that its width divides")
+        let geometry = Geometry::of_map(&self.layout, self.columns.len(), self.width, self.chunk);
+        geometry.expect("a map is made, and read, with columns that go together with its layout")
     }
 
     /// The drives that hold something: those that come first in a column in order of the columns, then the others. Where each

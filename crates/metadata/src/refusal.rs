@@ -52,6 +52,8 @@ pub enum Refusal {
     NoDrive(DriveId),
     #[error("drive {id} is in the cluster already, on server {server} at {path}")]
     DriveExists { id: DriveId, server: ServerId, path: String },
+    #[error("drive {id} is called '{name}' already")]
+    DriveNameTaken { name: String, id: DriveId },
     #[error(
         "drive {id} is in use by server {server}: stop that server, or take the drive out of it, before another server uses it"
     )]
@@ -128,6 +130,8 @@ pub enum Refusal {
     NoOlderCopies(String),
     #[error("{size} bytes is too large for a volume with an erasure code: it has at most 2^61")]
     SizeOfStripes { size: u64 },
+    #[error("the plexes have room for {room} bytes, and {size} are wanted: relayout to larger ones first")]
+    SizeOfPlexes { size: u64, room: u64 },
     #[error(
         "volume '{name}' has {from} bytes: making it {to} loses what is past the new end; use --shrink if that is meant"
     )]
@@ -254,6 +258,8 @@ pub enum Thing {
     Cluster,
     /// A pool.
     Pool,
+    /// A drive.
+    Drive,
     /// A volume.
     Volume,
     /// A place where servers are.
@@ -267,6 +273,7 @@ impl std::fmt::Display for Thing {
         f.write_str(match self {
             Thing::Cluster => "cluster",
             Thing::Pool => "pool",
+            Thing::Drive => "drive",
             Thing::Volume => "volume",
             Thing::Site => "site",
             Thing::Snapshot => "snapshot",

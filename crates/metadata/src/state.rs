@@ -136,7 +136,12 @@ impl State {
         crate::state_machine::copy::decode(bytes)
     }
 
-    /// The active volume of this name.
+    /// The drive of this name.
+    pub fn drive_named(&self, name: &str) -> Option<&Arc<DriveRecord>> {
+        self.drives.values().find(|drive| drive.name.as_deref() == Some(name))
+    }
+
+    /// The active volume of that name.
     pub fn volume_named(&self, name: &str) -> Option<&Arc<VolumeRecord>> {
         self.names.get(name).and_then(|id| self.volumes.get(id))
     }

@@ -64,7 +64,7 @@ pub async fn kept_state(device: &DriveDevice, label: &Label) -> Option<State> {
 /// what they have in common.
 pub fn volumes_of(state: &State, map: MapId, block: u64) -> Option<(Vec<String>, u64)> {
     let record = state.maps.get(&map)?;
-    let offset = tepal_engine::byte_of_volume(record.geometry(), &record.layout, block)?;
+    let offset = tepal_engine::byte_of_volume(&record.geometry(), &record.layout, block)?;
     let names: Vec<String> = state.readers_of(map).map(|volume| volume.name.clone()).collect();
     (!names.is_empty()).then_some((names, offset))
 }

@@ -45,15 +45,21 @@ impl Digest {
         Digest(sum)
     }
 
+    /// What form 8 has for the same records: it doesn't say what drives are called.
+    pub fn of_form_8(state: &State) -> Digest {
+        let without = |sum: u32, drive| sum.wrapping_sub(of(drive)).wrapping_add(of_first(drive, 11));
+        Digest(state.drives.values().fold(Digest::of(state).0, without))
+    }
+
     /// What form 7 has for the same records: it doesn't say in which epoch a volume went on that was rolled back.
     pub fn of_form_7(state: &State) -> Digest {
         let without = |sum: u32, volume| sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 16));
-        Digest(state.volumes.values().fold(Digest::of(state).0, without))
+        Digest(state.volumes.values().fold(Digest::of_form_8(state).0, without))
     }
 
     /// What form 6 has for the same records: it doesn't say which copies are complete, nor of volumes that they are incomplete.
     pub fn of_form_6(state: &State) -> Digest {
-        let mut sum = Digest::of(state).0;
+        let mut sum = Digest::of_form_8(state).0;
         for map in state.maps.values() {
             for (column, record) in (0..).zip(&map.columns) {
                 let complete = |holder: &HolderRecord| HolderRecord::complete(holder.drive, holder.since);

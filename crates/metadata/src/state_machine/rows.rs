@@ -126,6 +126,7 @@ impl Record for DriveRecord {
         "missed_since",
         "generation",
         "purpose",
+        "name",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -141,6 +142,7 @@ impl Record for DriveRecord {
             optional(self.missed_since, integer),
             integer(self.generation),
             text(self.purpose),
+            optional(self.name.as_ref(), text),
         ]
     }
 
@@ -157,6 +159,7 @@ impl Record for DriveRecord {
             missed_since: row.get(8)?,
             generation: row.get(9)?,
             purpose: parse(row, 10)?,
+            name: row.get(11)?,
         })
     }
 }
@@ -586,10 +589,7 @@ fn load_columns(connection: &Connection, state: &mut State) -> rusqlite::Result<
         let found = found.filter(|record| record.is_held_by(join.from));
         found.ok_or_else(|| misplaced(1, column as i64))?.joining = Some(join);
     }
-    let is_sound = |map: &MapRecord| {
-        let columns = u32::try_from(map.columns.len()).unwrap_or(0);
-        Geometry::new(columns, map.width, map.chunk).is_some()
-    };
+    let is_sound = |map: &MapRecord| Geometry::of_map(&map.layout, map.columns.len(), map.width, map.chunk).is_some();
     match state.maps.values().find(|map| !is_sound(map)) {
         Some(map) => Err(misplaced(6, map.width.into())),
         None => Ok(()),

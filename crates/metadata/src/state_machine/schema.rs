@@ -39,7 +39,8 @@ pub const KIND: Kind = Kind {
             state_view INTEGER NOT NULL,    -- the view in which it came into this state
             missed_since INTEGER,           -- the first view whose writes may be missing, of which it knows none; null if it knows
             generation INTEGER NOT NULL,    -- of its label, when it was last taken into use; 0 if that isn't on record
-            purpose TEXT NOT NULL           -- active, draining, spare, removed
+            purpose TEXT NOT NULL,          -- active, draining, spare, removed
+            name TEXT                       -- unique; null if it's called by its id
         ) STRICT;
         CREATE TABLE pools (name TEXT PRIMARY KEY, layout TEXT) STRICT;
         CREATE TABLE volumes (
@@ -137,5 +138,6 @@ pub const KIND: Kind = Kind {
         super::upgrade::from_form_5,
         super::upgrade::from_form_6,
         super::upgrade::from_form_7,
+        super::upgrade::from_form_8,
     ],
 };

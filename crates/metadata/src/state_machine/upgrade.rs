@@ -86,6 +86,7 @@ pub fn from_form_6(connection: &Connection, file: &Path) -> Result<(), StoreErro
     connection.execute_batch(status).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_6)?;
     put_with_copies(connection, file, state)
 }
@@ -96,9 +97,22 @@ pub fn from_form_7(connection: &Connection, file: &Path) -> Result<(), StoreErro
         return Ok(());
     }
     connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_7)?;
     put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
 }
+
+/// Form 8 doesn't say what drives are called.
+pub fn from_form_8(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "drives", "name")? {
+        return Ok(());
+    }
+    connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
+    let state = checked(connection, file, Digest::of_form_8)?;
+    put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
+}
+
+const NAMES: &str = "ALTER TABLE drives ADD COLUMN name TEXT;";
 
 const IMPORTS: &str = "ALTER TABLE volumes ADD COLUMN import INTEGER;
     ALTER TABLE volumes ADD COLUMN imported ANY;";
@@ -147,6 +161,7 @@ fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     connection.execute_batch(COLUMNS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
     let mut statement = connection.prepare("SELECT id, layout, made_in FROM maps").map_err(StoreError::sqlite(file))?;
     let maps = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let maps: Result<Vec<(u32, String, u64)>, _> = maps.and_then(Iterator::collect);

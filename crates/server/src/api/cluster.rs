@@ -15,7 +15,7 @@ use axum::Json;
 use axum::extract::State;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use tepal_metadata::{self as metadata, Command, DriveState, Refusal};
+use tepal_metadata::{self as metadata, Command, DriveState, MapRecord, Refusal};
 use tepal_model::ServerId;
 
 pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status> {
@@ -31,7 +31,7 @@ pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status>
         status.servers.sort_by_key(|server| server.id);
         let mut single: Vec<&str> = state
             .active_volumes()
-            .filter(|volume| volume.layout.fragments().is_single())
+            .filter(|volume| state.maps_of(volume).any(|map| has_single_copies(map)))
             .map(|volume| &*volume.name)
             .collect();
         single.sort_unstable();
@@ -46,6 +46,11 @@ pub async fn status(State(context): State<Shared>, scope: Scope) -> Json<Status>
         }
     }
     Json(status)
+}
+
+/// Whether some of it has one copy only, as it's laid out.
+fn has_single_copies(map: &MapRecord) -> bool {
+    map.layout.fragments().are_copies() && map.columns.iter().any(|column| column.holders.len() == 1)
 }
 
 /// What this server knows of itself, its drives and the volumes on them.

@@ -4,7 +4,7 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, OpenDriveInfo, SetDriveUse, route,
+    AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, NameDrive, OpenDriveInfo, SetDriveUse, route,
 };
 use super::{Context, Shared};
 use crate::drives::{DriveOperationError, Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
@@ -180,7 +180,23 @@ pub async fn set_use(
 ) -> Result<Json<DriveInfo>, Failure> {
     let id: DriveId = id.parse()?;
     context.propose(Command::SetDriveUse { id, to }).await?;
-    let mut drives = all(&context, Scope::Cluster).await;
+    whichever(&context, id).await
+}
+
+/// Also of a drive that is away.
+pub async fn set_name(
+    State(context): State<Shared>,
+    id: Named,
+    Input(NameDrive { name }): Input<NameDrive>,
+) -> Result<Json<DriveInfo>, Failure> {
+    let id: DriveId = id.parse()?;
+    context.propose(Command::NameDrive { id, name }).await?;
+    whichever(&context, id).await
+}
+
+/// A drive of any server.
+async fn whichever(context: &Context, id: DriveId) -> Result<Json<DriveInfo>, Failure> {
+    let mut drives = all(context, Scope::Cluster).await;
     say_obstacles(&context.parts.metadata.state(), &mut drives);
     let found = drives.into_iter().find(|drive| drive.id == id);
     found.map(Json).ok_or_else(|| Refusal::NoDrive(id).into())
@@ -230,6 +246,7 @@ pub fn info(state: &metadata::State, record: &DriveRecord, open: Option<&OpenDri
     let usage = open.map(|open| open.drive.usage());
     DriveInfo {
         id: record.id,
+        name: record.name.clone(),
         server: record.server,
         pool: record.pool.clone(),
         path: record.path.clone(),

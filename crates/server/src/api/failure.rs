@@ -72,6 +72,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::LastServer(_)
         | Refusal::ServerAlready { .. }
         | Refusal::DriveExists { .. }
+        | Refusal::DriveNameTaken { .. }
         | Refusal::DriveInUse { .. }
         | Refusal::DriveOlder { .. }
         | Refusal::Transition { .. }
@@ -128,6 +129,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Name { .. }
         | Refusal::Size { .. }
         | Refusal::SizeOfStripes { .. }
+        | Refusal::SizeOfPlexes { .. }
         | Refusal::Layout { .. }
         | Refusal::NoSites { .. }
         | Refusal::ChainedDomain { .. }

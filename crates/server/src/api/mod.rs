@@ -177,6 +177,7 @@ fn router(context: Shared) -> Router {
         .route(route::DRIVE_OFFLINE, post(drives::offline))
         .route(route::DRIVE_ONLINE, post(drives::online))
         .route(route::DRIVE_GROW, post(drives::grow))
+        .route(route::DRIVE_NAME, post(drives::set_name))
         .route(route::DRIVE_USE, post(drives::set_use))
         .route(route::SERVER_DRAINING, post(cluster::set_draining))
         .route(route::POOLS, get(pools::list).post(pools::create))
@@ -298,6 +299,7 @@ fn shown_by(command: &Command, state: &State) -> String {
         Command::CreatePool { .. } | Command::RemovePool { .. } => "tepal pool ls".to_owned(),
         Command::AddDrive { .. }
         | Command::SetDriveUse { .. }
+        | Command::NameDrive { .. }
         | Command::SetDriveState { .. }
         | Command::RemoveDrive { .. } => "tepal drive ls".to_owned(),
         Command::RemoveServer { .. } | Command::SetServerDraining { .. } => "tepal server ls".to_owned(),

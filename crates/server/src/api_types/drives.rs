@@ -9,6 +9,9 @@ use tepal_model::{ClusterId, DriveId, ServerId};
 pub struct DriveInfo {
     /// As on the drive's label. Stays as it is, wherever the drive is plugged in.
     pub id: DriveId,
+    /// What it's called besides: unique. Null if it's called by its id.
+    #[serde(default)]
+    pub name: Option<String>,
     /// The server that it was last seen on.
     pub server: ServerId,
     /// The name of the pool whose volumes may use it.
@@ -88,6 +91,13 @@ pub struct AddDrive {
 pub struct SetDriveUse {
     /// As in [`DriveInfo::purpose`].
     pub to: DriveUse,
+}
+
+/// What a drive is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameDrive {
+    /// As in [`DriveInfo::name`].
+    pub name: Option<String>,
 }
 
 /// Something that could be a drive, seen by a server that looked around.

@@ -23,6 +23,7 @@
 //! | POST `/v1/drives/{id}/offline`, `/online` | | [`DriveInfo`] |
 //! | POST `/v1/drives/{id}/grow` | | [`DriveInfo`] |
 //! | POST `/v1/drives/{id}/use` | [`SetDriveUse`] | [`DriveInfo`] |
+//! | POST `/v1/drives/{id}/name` | [`NameDrive`] | [`DriveInfo`] |
 //! | GET `/v1/pools`, `/v1/pools/{name}` | | [`PoolInfo`] (a list of) |
 //! | POST `/v1/pools` | [`CreatePool`] | [`PoolInfo`] |
 //! | DELETE `/v1/pools/{name}` | | [`Done`] |
@@ -75,7 +76,7 @@ pub use directory::{
     DirectoryVolume, GatewayNews,
 };
 pub use drives::{
-    AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, OpenDriveInfo, PoolInfo, SetDriveUse,
+    AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, SetDriveUse,
 };
 pub use snapshots::{
     CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, ShowSnapshotQuery,
@@ -127,6 +128,8 @@ pub mod route {
     pub const DRIVE_ONLINE: &str = "/v1/drives/{id}/online";
     /// POST: the drive takes what its device has been enlarged by. It's away for a moment meanwhile.
     pub const DRIVE_GROW: &str = "/v1/drives/{id}/grow";
+    /// POST of [`NameDrive`](super::NameDrive): what the drive is called besides its id.
+    pub const DRIVE_NAME: &str = "/v1/drives/{id}/name";
     /// POST of [`SetDriveUse`](super::SetDriveUse): what the drive is for.
     pub const DRIVE_USE: &str = "/v1/drives/{id}/use";
     /// What this server says of a drive that is to go: not for the `tepal` command.

@@ -8,7 +8,7 @@ use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Agreed, ClusterView, Engine, Laid, Migration, Placed, Places, Placing, VolumeSpec};
-use tepal_model::{MapId, MigrationStage, ServerId, VolumeId};
+use tepal_model::{Layout, MapId, MigrationStage, ServerId, VolumeId};
 use tepal_placement::Geometry;
 use tokio::sync::watch;
 
@@ -117,8 +117,9 @@ fn laid_of(volume: &DirectoryVolume) -> Option<Laid> {
 }
 
 fn laid(layout: &str, columns: &[DirectoryColumn], width: u32, chunk: u32) -> Option<Laid> {
-    let geometry = Geometry::new(u32::try_from(columns.len()).ok()?, width, chunk)?;
-    Some(Laid { layout: layout.parse().ok()?, geometry })
+    let layout: Layout = layout.parse().ok()?;
+    let geometry = Geometry::of_map(&layout, columns.len(), width, chunk)?;
+    Some(Laid { layout, geometry })
 }
 
 fn has_map(volume: &DirectoryVolume, map: MapId) -> bool {
@@ -156,13 +157,14 @@ fn places_of(columns: &[DirectoryColumn]) -> Places {
 
 /// `None` if it's of a form that isn't known here.
 fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
+    let Laid { layout, geometry } = laid_of(volume)?;
     Some(VolumeSpec {
         id: VolumeId(volume.id),
         name: volume.name.clone(),
         size: volume.size,
-        layout: volume.layout.parse().ok()?,
+        layout,
         map: MapId(volume.map),
-        geometry: Geometry::new(u32::try_from(volume.columns.len()).ok()?, volume.width, volume.chunk)?,
+        geometry,
         places: Arc::new(places_of(&volume.columns)),
         revision: volume.revision,
         epochs: Arc::default(),

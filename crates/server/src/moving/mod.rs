@@ -230,6 +230,11 @@ fn maps_of<'a>(state: &'a State, pool: &str) -> BTreeMap<MapId, &'a MapRecord> {
     maps.filter(|(volume, map)| state.pool_of(volume, map) == pool).map(|(_, map)| (map.id, &**map)).collect()
 }
 
+/// Whether the map's layout says on which drives everything lies: there it stays.
+fn is_named(map: &MapRecord) -> bool {
+    map.layout.plexes().is_some()
+}
+
 /// The drives among which a pool's copies are moved.
 fn candidates_of<'a>(
     state: &'a State,
@@ -256,8 +261,9 @@ fn candidates_of<'a>(
 
 /// The moves to begin among the drives of a pool.
 fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (&Moves, Instant)) -> Vec<Command> {
-    let maps = maps_of(state, pool);
+    let mut maps = maps_of(state, pool);
     let candidates = candidates_of(state, pool, gone, &maps);
+    maps.retain(|_, map| !is_named(map));
     let mut room = Room::of(state, pool, gone, &known.spaces);
     let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
     for (.., join) in joins(state).filter(|&(map, column, join)| !known.is_slow((map, column, join.to), now)) {

@@ -126,7 +126,16 @@ pub fn obstacles(state: &State, spaces: &Spaces) -> BTreeMap<DriveId, String> {
             let held = maps.values().flat_map(|map| &map.columns);
             let held = held.filter(|column| column.is_held_by(drive) && column.joining.is_none()).count();
             let may_go = ways.iter().filter(|way| way.from == drive).count();
-            if held > may_go {
+            let name_it = maps.values().filter(|map| super::is_named(map) && map.uses(drive));
+            let name_it: Vec<&str> =
+                name_it.flat_map(|map| state.volumes_of(map.id)).map(|volume| &*volume.name).collect();
+            if let Some(first) = name_it.first() {
+                let text = format!(
+                    "the layouts of these volumes name it: {}: `tepal apply` or `tepal volume relayout {first}` gives them another",
+                    name_it.join(", ")
+                );
+                obstacles.insert(drive, text);
+            } else if held > may_go {
                 let left = held - may_go;
                 let text = format!(
                     "{left} of its copies have nowhere to go: each needs a drive that shares nothing with the column's other copies, \
@@ -153,6 +162,6 @@ pub fn is_emptied(state: &State, drive: &tepal_metadata::DriveRecord) -> bool {
 }
 
 fn ways(state: &State, pool: &str, maps: &BTreeMap<MapId, &MapRecord>) -> Vec<Move> {
-    let tables: Vec<_> = maps.values().map(|map| map.table()).collect();
+    let tables: Vec<_> = maps.values().filter(|map| !super::is_named(map)).map(|map| map.table()).collect();
     moves(&tables, &candidates_of(state, pool, &BTreeSet::new(), maps))
 }

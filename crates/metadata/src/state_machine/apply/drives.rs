@@ -50,9 +50,28 @@ impl Draft {
             missed_since: None,
             generation: 0,
             purpose,
+            name: None,
         });
         let spare = if purpose == DriveUse::Spare { " as a spare" } else { "" };
         self.event("drive", &id.to_string(), format!("added to pool {pool}{spare}: server {server}, {path}"));
+        Ok(Reply::Done)
+    }
+
+    /// Calls a drive something, or nothing besides its id any more.
+    pub(super) fn name_drive(&mut self, id: DriveId, name: Option<&str>) -> Result<Reply, Refusal> {
+        let drive = self.drive(id)?;
+        if let Some(name) = name {
+            check_name(Thing::Drive, name)?;
+            let other = self.state.drive_named(name).filter(|other| other.id != id);
+            if let Some(other) = other {
+                return Err(Refusal::DriveNameTaken { name: name.to_owned(), id: other.id });
+            }
+        }
+        if drive.name.as_deref() != name {
+            let text = name.map_or_else(|| "is called by its id".to_owned(), |name| format!("is called {name}"));
+            self.put_drive(DriveRecord { name: name.map(str::to_owned), ..drive });
+            self.event("drive", &id.to_string(), text);
+        }
         Ok(Reply::Done)
     }
 

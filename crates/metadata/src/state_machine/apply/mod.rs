@@ -135,6 +135,7 @@ impl Draft {
                 self.add_drive(*id, *server, pool, path, *capacity, purpose)
             }
             Command::SetDriveUse { id, to } => self.set_drive_use(*id, *to),
+            Command::NameDrive { id, name } => self.name_drive(*id, name.as_deref()),
             Command::DriveMoved { id, server, path, generation } => self.drive_moved(*id, *server, path, *generation),
             Command::DriveGrew { id, capacity } => self.drive_grew(*id, *capacity),
             Command::SetDriveState { id, to, reason, expected_view } => {

@@ -8,7 +8,9 @@ use crate::record::{DriveRecord, DriveState, DriveUse, ServerState};
 use crate::refusal::Refusal;
 use crate::state::State;
 use std::sync::Arc;
-use tepal_model::{Layout, MapId};
+use tepal_model::layout::plexes::Subdisk;
+use tepal_model::size::{Size, exact};
+use tepal_model::{Layout, MapId, VolumeId};
 use tepal_placement::{Candidate, ChooseError, Table, allot as allotted, rotate};
 
 /// The layout of a new volume of `pool`: the pool's, if none is given.
@@ -24,15 +26,43 @@ pub fn wanted(state: &State, pool: &str, layout: Option<&str>) -> Result<Layout,
 /// [`MOVABLE`] makes a column for each drive, as it did when that was the newest.
 pub fn allot(state: &State, pool: &str, layout: &Layout, map: MapId, version: u32) -> Result<(Layout, Table), Refusal> {
     let candidates = candidates(state, pool);
-    let table =
-        if version < MOVABLE { rotate(&candidates, layout) } else { allotted(&candidates, layout, map.0.into()) };
+    let table = if version < MOVABLE && layout.plexes().is_none() {
+        rotate(&candidates, layout)
+    } else {
+        allotted(&candidates, layout, map.0.into())
+    };
     let table = table.map_err(|error| match error {
         ChooseError::NoDrives => Refusal::NoDrives(pool.to_owned()),
         ChooseError::NoSite(_) => Refusal::NoSites { layout: layout.to_string() },
         ChooseError::ChainedDomain => Refusal::ChainedDomain { layout: layout.to_string() },
-        ChooseError::TooFew(rule) => Refusal::Layout { rule: rule.to_string() },
+        ChooseError::TooFew(rule) | ChooseError::Explicit(rule) => Refusal::Layout { rule: rule.to_string() },
     })?;
     Ok((Layout { domain: Some(table.domain), ..layout.clone() }, table))
+}
+
+/// Refuses subdisks that aren't within their drives, or are where those of another map are. Those of `own`, from which a volume goes, may
+/// stay where they are.
+pub fn check_subdisks(state: &State, layout: &Layout, own: Option<MapId>) -> Result<(), Refusal> {
+    let Some(plexes) = layout.plexes() else { return Ok(()) };
+    let others = state.maps.values().filter(|map| Some(map.id) != own);
+    let others = others.filter_map(|map| Some((map.volume, map.layout.plexes()?)));
+    let taken: Vec<(VolumeId, &Subdisk)> =
+        others.flat_map(|(volume, plexes)| plexes.subdisks().map(move |disk| (volume, disk))).collect();
+    for disk in plexes.subdisks() {
+        let capacity = state.drives.get(&disk.drive).map_or(0, |record| record.capacity);
+        if disk.end() > capacity {
+            let (drive, end, capacity) = (disk.drive, exact(disk.end()), Size(capacity));
+            let rule = format!("drive {drive} has {capacity}, and a subdisk ends at {end}");
+            return Err(Refusal::Layout { rule });
+        }
+        if let Some((volume, other)) = taken.iter().find(|(_, other)| other.overlaps(disk)) {
+            let name = state.volumes.get(volume).map_or_else(|| volume.0.to_string(), |record| record.name.clone());
+            let (drive, offset, length) = (disk.drive, exact(other.drive_offset), exact(other.length));
+            let rule = format!("a subdisk of volume '{name}' has {length} of drive {drive} from {offset} on");
+            return Err(Refusal::Layout { rule });
+        }
+    }
+    Ok(())
 }
 
 /// The drives of `pool` that are up on servers that are up, but for spares and those that are to be emptied.

@@ -623,3 +623,46 @@ fn hostile_text_is_refused_or_clipped() {
     done(&mut state, gone);
     assert_eq!(state.drives[&DriveId(1)].reason.chars().count(), 800);
 }
+
+#[test]
+fn a_layout_that_names_drives_has_its_columns_there_and_nothing_else_has_their_bytes() {
+    let mut state = cluster(&[(1, 1), (2, 1), (3, 1)]);
+    let on = |drive: u64, offset: &str| format!("{drive:016x}:{offset}+4K");
+    let mirrored = format!("plexes:concat({},{})|concat({})", on(1, "0"), on(2, "0"), on(3, "0"));
+    done(&mut state, create("v", &mirrored));
+    let map = state.map_of(state.volume_named("v").unwrap()).unwrap();
+    let holders = |column: usize| map.columns[column].holders.iter().map(|it| it.drive.0).collect::<Vec<_>>();
+    assert_eq!((holders(0), holders(1), map.geometry().columns()), (vec![1, 3], vec![2], 2));
+    for (layout, said) in [
+        (
+            format!("plexes:concat({})", on(3, "0")),
+            "a subdisk of volume 'v' has 4K of drive 0000000000000003 from 0 on",
+        ),
+        (format!("plexes:concat({})", on(9, "0")), "drive 0000000000000009 has 0"),
+        (format!("plexes:concat({})", on(3, "1G")), "a subdisk ends at"),
+    ] {
+        let refusal = refused(&state, create("w", &layout)).to_string();
+        assert!(refusal.contains(said), "{layout}: {refusal}");
+    }
+    let layout = Some(mirrored);
+    let (name, pool) = ("w".to_owned(), DEFAULT_POOL.to_owned());
+    let longer =
+        refused(&cluster(&[(1, 1), (2, 1), (3, 1)]), Command::CreateVolume { name, size: 12288, layout, pool });
+    assert_eq!(longer, Refusal::SizeOfPlexes { size: 12288, room: 8192 });
+    done(&mut state, set(3, DriveState::Missing, None));
+    let away = refused(&state, create("w", &format!("plexes:concat({})", on(3, "4K")))).to_string();
+    assert!(away.contains("isn't there, up and in use"), "{away}");
+}
+
+#[test]
+fn drives_names_are_unique_and_can_be_taken_away() {
+    let mut state = cluster(&[(1, 1), (2, 1)]);
+    let name = |id, name: Option<&str>| Command::NameDrive { id: DriveId(id), name: name.map(str::to_owned) };
+    done(&mut state, name(1, Some("a")));
+    assert_eq!(refused(&state, name(2, Some("a"))), Refusal::DriveNameTaken { name: "a".to_owned(), id: DriveId(1) });
+    done(&mut state, name(1, Some("a")));
+    assert!(refused(&state, name(2, Some("-a"))).to_string().contains("use 1 to 128"));
+    done(&mut state, name(1, None));
+    done(&mut state, name(2, Some("a")));
+    assert_eq!(state.drive_named("a").map(|drive| drive.id), Some(DriveId(2)));
+}

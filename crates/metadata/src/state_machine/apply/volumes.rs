@@ -26,6 +26,7 @@ impl Draft {
         check_size(size)?;
         let layout = place::wanted(&self.state, pool, layout)?;
         check_size_for(&layout, size)?;
+        place::check_subdisks(&self.state, &layout, None)?;
         if self.state.volume_named(name).is_some() {
             return Err(Refusal::VolumeExists(name.to_owned()));
         }
@@ -208,9 +209,10 @@ impl Draft {
 
 /// Whether a volume of this layout may be so long.
 pub(super) fn check_size_for(layout: &Layout, size: u64) -> Result<(), Refusal> {
-    match !layout.fragments().are_copies() && size > MAX_ERASURE_CODED {
-        true => Err(Refusal::SizeOfStripes { size }),
-        false => Ok(()),
+    match layout.plexes() {
+        Some(plexes) if size > plexes.size() => Err(Refusal::SizeOfPlexes { size, room: plexes.size() }),
+        None if !layout.fragments().are_copies() && size > MAX_ERASURE_CODED => Err(Refusal::SizeOfStripes { size }),
+        _ => Ok(()),
     }
 }
 
