@@ -26,4 +26,5 @@ mod relayout;
 mod servers;
 mod snapshots;
 mod transfers;
+mod vinum;
 mod volumes;

@@ -1,6 +1,7 @@
 //! Layouts: how a volume's data is distributed, and the strings that people write for them.
 //!
-//! `stripe` | `mirror:N` | `chained` | `ec:M+K` | `plexes:...` ([`plexes`]), then any of `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`,
+//! `stripe` | `mirror:N` | `chained` | `ec:M+K` | `plexes:...` (see [`plexes`]), then any of
+//! `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`,
 //! with `min_extra=N` in place of `min_copies` for `ec`.
 
 pub mod plexes;

@@ -1,5 +1,6 @@
 //! `tepal`: the one binary. Server, gateway, development cluster, and every management command.
 
+mod apply;
 mod attach;
 mod cli;
 mod client;

@@ -489,7 +489,7 @@ mod tests {
             let error = plexes(text).expect_err(text);
             assert!(error.contains(said), "{text}: {error}");
         }
-        let nine = vec!["concat(A:0+1M)"; 9].join("|");
+        let nine = ["concat(A:0+1M)"; 9].join("|");
         assert!(plexes(&nine).unwrap_err().contains("1 to 8 plexes"));
     }
 }

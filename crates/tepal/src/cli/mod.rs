@@ -71,6 +71,14 @@ pub enum Command {
     /// A whole cluster of processes on this machine, for trying things out
     #[command(subcommand)]
     Dev(DevCommand),
+    /// Make drives, pools and volumes what a file says: Vinum's configuration file, or TOML
+    #[command(
+        after_help = "What the file doesn't name stays as it is. Run twice, it changes nothing the second time.\n\n\
+        Examples:\n  tepal apply raid10.conf --dry-run\n  tepal show --as toml > all.toml; tepal apply all.toml"
+    )]
+    Apply(ApplyArguments),
+    /// Print drives, pools and volumes in a form that `tepal apply` reads
+    Show(ShowArguments),
     /// Run one storage server
     Serve(Box<ServeArguments>),
     /// Serve the cluster's volumes over NBD on a client's machine, straight from the servers that have their data
@@ -114,6 +122,33 @@ pub enum Command {
     /// The process behind an attached volume.
     #[command(name = ATTACH_DAEMON, hide = true)]
     AttachDaemon { order: String },
+}
+
+#[derive(Debug, Args)]
+pub struct ApplyArguments {
+    /// Vinum's configuration file, or TOML; `-` for standard input
+    pub file: PathBuf,
+    /// Say what would be done, as a difference, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take the file's device /dev/X to be DIR/X
+    #[arg(long, value_name = "DIR")]
+    pub devices: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArguments {
+    /// In which form
+    #[arg(long = "as", value_name = "FORM", default_value = "toml")]
+    pub form: ShowForm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ShowForm {
+    /// Vinum's configuration file: drives, and volumes of plexes and subdisks
+    Vinum,
+    /// Everything
+    Toml,
 }
 
 /// The hidden command that `attach` starts as a process of its own.

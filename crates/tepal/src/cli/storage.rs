@@ -107,7 +107,7 @@ pub enum DriveCommand {
     Add(AddDriveArguments),
     /// Take a drive out of the cluster for good
     Rm {
-        /// The drive's id, or a beginning of it that no other has
+        /// The drive's name, or its id, or a beginning of that that no other has
         #[arg(value_parser = value::drive)]
         id: String,
         /// Even if it may hold the last good copy of something
@@ -116,7 +116,7 @@ pub enum DriveCommand {
     },
     /// Have others take what a drive holds, so that it can be removed; it goes on serving meanwhile
     Drain {
-        /// The drive's id, or a beginning of it that no other has
+        /// The drive's name, or its id, or a beginning of that that no other has
         #[arg(value_parser = value::drive)]
         id: String,
         /// It's to hold its share again
@@ -127,28 +127,36 @@ pub enum DriveCommand {
     },
     /// Keep a drive empty until another one has to be replaced
     Spare {
-        /// The drive's id, or a beginning of it that no other has
+        /// The drive's name, or its id, or a beginning of that that no other has
         #[arg(value_parser = value::drive)]
         id: String,
         /// It's to hold its share like others
         #[arg(long)]
         cancel: bool,
     },
+    /// Call a drive something besides its id
+    Name {
+        /// The drive's name, or its id, or a beginning of that that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+        /// Unique among drives; none takes the name away
+        name: Option<String>,
+    },
     /// Stop using a drive, as if it had been pulled; `online` brings it back
     Offline {
-        /// The drive's id, or a beginning of it that no other has
+        /// The drive's name, or its id, or a beginning of that that no other has
         #[arg(value_parser = value::drive)]
         id: String,
     },
     /// Use a drive again that was offline; it catches up on what it missed
     Online {
-        /// The drive's id, or a beginning of it that no other has
+        /// The drive's name, or its id, or a beginning of that that no other has
         #[arg(value_parser = value::drive)]
         id: String,
     },
     /// Use what a drive's device has been enlarged by, as by `truncate`, `lvextend` or `losetup -c`; it goes on serving
     Grow {
-        /// The drive's id, or a beginning of it that no other has
+        /// The drive's name, or its id, or a beginning of that that no other has
         #[arg(value_parser = value::drive)]
         id: String,
     },

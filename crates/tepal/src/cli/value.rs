@@ -8,7 +8,7 @@ use tepal_gateway::nbd::{Endpoint, EndpointError};
 use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
 use tepal_model::text::{self, NAME_RULE, is_name, shown};
-use tepal_model::{BLOCK, DriveId, Layout, ServerId};
+use tepal_model::{BLOCK, Layout, ServerId};
 use tepal_server::api::types::{SnapshotName, SnapshotNameError, SourceName};
 use tepal_server::device::emulate::{Model, ModelError};
 
@@ -158,13 +158,12 @@ pub fn layout(text: &str) -> Result<Layout, ValueError> {
     Ok(text.parse()?)
 }
 
-/// A drive's id, or as much of its beginning as makes it unique.
+/// A drive's name or id, or as much of the id's beginning as makes it unique.
 pub fn drive(text: &str) -> Result<String, ValueError> {
-    let length = size_of::<DriveId>() * 2;
-    if (1..=length).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Ok(text.to_ascii_lowercase());
+    match is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(ValueError::Drive(shown(text))),
     }
-    Err(ValueError::Drive(shown(text)))
 }
 
 impl FromStr for DrivePlace {

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, Loss, SetDriveUse, path, route,
+    AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, Loss, NameDrive, SetDriveUse, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
 pub enum DriveArgumentError {
-    #[error("there is no drive whose id begins with '{0}': `tepal drive ls` lists them")]
+    #[error("there is no drive of the name '{0}', and none whose id begins so: `tepal drive ls` lists them")]
     Unknown(String),
     #[error("several drives' ids begin with '{prefix}': {}", .ids.join(", "))]
     Ambiguous { prefix: String, ids: Vec<String> },
@@ -71,6 +71,14 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
         DriveCommand::Spare { id, cancel } => {
             let to = if cancel { DriveUse::Active } else { DriveUse::Spare };
             set_use(&client, output, &id, to)?;
+        }
+        DriveCommand::Name { id, name } => {
+            let id = find(&client, &id)?;
+            let drive: DriveInfo = client.post(&path(route::DRIVE_NAME, &id.to_string()), &NameDrive { name })?;
+            output.show(&drive, |drive| match &drive.name {
+                Some(name) => format!("drive {} is called {name}", drive.id),
+                None => format!("drive {} is called by its id", drive.id),
+            })?;
         }
         DriveCommand::Offline { id } => change(&client, output, &id, route::DRIVE_OFFLINE)?,
         DriveCommand::Online { id } => change(&client, output, &id, route::DRIVE_ONLINE)?,
@@ -185,14 +193,20 @@ pub fn emptied(
     wait::until(Progress::counting(format!("emptying {what}"), "copies"), first, look, left)
 }
 
-/// The drive whose id begins so.
+/// The drive of this name, or else the one whose id begins so.
 pub fn find(client: &Client, prefix: &str) -> Result<DriveId, CommandError> {
     if let Ok(id) = prefix.parse() {
         return Ok(id);
     }
     let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
-    let found: Vec<DriveId> =
-        drives.iter().map(|drive| drive.id).filter(|id| id.to_string().starts_with(prefix)).collect();
+    if let Some(drive) = drives.iter().find(|drive| drive.name.as_deref() == Some(prefix)) {
+        return Ok(drive.id);
+    }
+    let found: Vec<DriveId> = drives
+        .iter()
+        .map(|drive| drive.id)
+        .filter(|id| id.to_string().starts_with(&prefix.to_ascii_lowercase()))
+        .collect();
     match found[..] {
         [id] => Ok(id),
         [] => Err(DriveArgumentError::Unknown(prefix.to_owned()).into()),
@@ -211,6 +225,7 @@ fn list(drives: &[DriveInfo]) -> String {
         });
         vec![
             drive.id.to_string(),
+            drive.name.clone().unwrap_or_default(),
             drive.server.to_string(),
             drive.pool.clone(),
             state(drive),
@@ -225,7 +240,7 @@ fn list(drives: &[DriveInfo]) -> String {
             },
         ]
     };
-    let columns = ["id", "server", "pool", "state", ">copies", ">used", ">capacity", "path", "by", "reason"];
+    let columns = ["id", "name", "server", "pool", "state", ">copies", ">used", ">capacity", "path", "by", "reason"];
     output::table(&columns, drives.iter().map(row))
 }
 

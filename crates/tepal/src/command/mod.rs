@@ -23,6 +23,7 @@ mod volume;
 mod wait;
 mod wipe;
 
+use crate::apply;
 use crate::attach::AttachError;
 use crate::attach::nbd::client::ConnectError;
 use crate::cli::{self, Cli, Command};
@@ -40,6 +41,8 @@ pub enum CommandError {
     Locate(#[from] LocateError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Apply(#[from] apply::ApplyError),
     #[error("standard output can't be written: {0}")]
     Output(#[from] io::Error),
     #[error(transparent)]
@@ -84,6 +87,8 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Attach(arguments) => attach::attach(&global, output, arguments),
         Command::Detach(arguments) => attach::detach(output, arguments),
         Command::AttachDaemon { order } => Ok(attach::daemon(&order)),
+        Command::Apply(arguments) => apply::apply(&global, output, &arguments),
+        Command::Show(arguments) => apply::show(&global, output, &arguments),
         Command::Status => status::run(&global, output),
         Command::Server(command) => server::run(&global, output, command),
         Command::Drive(command) => drive::run(&global, output, command),

@@ -7,8 +7,9 @@ use crate::cli::{CreateVolumeArguments, Global, VolumeCommand};
 use crate::client::Client;
 use crate::locate;
 use crate::output::{self, Outcome, Output, Progress};
-use tepal_model::DriveId;
+use tepal_model::layout::plexes::Plexes;
 use tepal_model::size::Size;
+use tepal_model::{DriveId, Layout};
 use tepal_server::api::types::{
     BY_ID, CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState,
     SnapshotInfo, VolumeInfo, path, route,
@@ -258,13 +259,19 @@ pub fn ranges(damaged: &[Range]) -> String {
     }
 }
 
+/// A layout as a list has room for it.
+pub fn outline(layout: &str) -> String {
+    let read = layout.parse::<Layout>().ok();
+    read.as_ref().and_then(Layout::plexes).map_or_else(|| layout.to_owned(), Plexes::outline)
+}
+
 fn list(volumes: &[VolumeInfo]) -> String {
     let row = |volume: &VolumeInfo| {
         vec![
             volume.name.clone(),
             output::size(volume.size),
             output::size(volume.allocated),
-            volume.layout.clone(),
+            outline(&volume.layout),
             volume.pool.clone(),
             volume_state(volume.state).to_owned(),
             volume.origin.clone().unwrap_or_default(),

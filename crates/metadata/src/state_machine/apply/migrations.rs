@@ -50,8 +50,7 @@ impl Draft {
         if !self.state.pools.contains_key(pool) {
             return Err(Refusal::NoPool(pool.to_owned()));
         }
-        place::check_subdisks(&self.state, &layout, Some(source.id))?;
-        let (settled, table) = place::allot(&self.state, pool, &layout, target, self.version)?;
+        let (settled, table) = place::allot(&self.state, pool, &layout, (target, Some(source.id)), self.version)?;
         if !alone && settled == source.layout && *pool == *volume.pool {
             return Err(Refusal::SameLayout { volume: name.to_owned(), layout: layout.to_string() });
         }

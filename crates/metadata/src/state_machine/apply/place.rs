@@ -22,9 +22,16 @@ pub fn wanted(state: &State, pool: &str, layout: Option<&str>) -> Result<Layout,
     }
 }
 
-/// Who holds the columns of a new map of `pool`, and `layout` with its failure domain settled. A command of an earlier version than
-/// [`MOVABLE`] makes a column for each drive, as it did when that was the newest.
-pub fn allot(state: &State, pool: &str, layout: &Layout, map: MapId, version: u32) -> Result<(Layout, Table), Refusal> {
+/// Who holds the columns of a new map of `pool`, and `layout` with its failure domain settled. `own` is the map from which a volume goes
+/// to the new one. A command of an earlier version than [`MOVABLE`] makes a column for each drive, as it did when that was the newest.
+pub fn allot(
+    state: &State,
+    pool: &str,
+    layout: &Layout,
+    (map, own): (MapId, Option<MapId>),
+    version: u32,
+) -> Result<(Layout, Table), Refusal> {
+    check_subdisks(state, layout, own)?;
     let candidates = candidates(state, pool);
     let table = if version < MOVABLE && layout.plexes().is_none() {
         rotate(&candidates, layout)
@@ -42,7 +49,7 @@ pub fn allot(state: &State, pool: &str, layout: &Layout, map: MapId, version: u3
 
 /// Refuses subdisks that aren't within their drives, or are where those of another map are. Those of `own`, from which a volume goes, may
 /// stay where they are.
-pub fn check_subdisks(state: &State, layout: &Layout, own: Option<MapId>) -> Result<(), Refusal> {
+fn check_subdisks(state: &State, layout: &Layout, own: Option<MapId>) -> Result<(), Refusal> {
     let Some(plexes) = layout.plexes() else { return Ok(()) };
     let others = state.maps.values().filter(|map| Some(map.id) != own);
     let others = others.filter_map(|map| Some((map.volume, map.layout.plexes()?)));

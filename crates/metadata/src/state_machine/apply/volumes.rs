@@ -26,14 +26,13 @@ impl Draft {
         check_size(size)?;
         let layout = place::wanted(&self.state, pool, layout)?;
         check_size_for(&layout, size)?;
-        place::check_subdisks(&self.state, &layout, None)?;
         if self.state.volume_named(name).is_some() {
             return Err(Refusal::VolumeExists(name.to_owned()));
         }
 
         let (id, map) = (VolumeId(self.state.counters.volume), MapId(self.state.counters.map));
         let next_map = map.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
-        let (settled, table) = place::allot(&self.state, pool, &layout, map, self.version)?;
+        let (settled, table) = place::allot(&self.state, pool, &layout, (map, None), self.version)?;
         self.state.counters.map = next_map;
         self.state.counters.volume += 1;
         let made_in = self.state.view();

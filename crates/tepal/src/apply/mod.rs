@@ -1,0 +1,272 @@
+//! `tepal apply`: a cluster becomes what a file says, and stays as it is where it is so already.
+//!
+//! `vinum/` and `toml_file.rs` read a file into what is *wanted* (`wanted.rs`). `plan/` compares that with what there is, and gives the
+//! steps, or refuses all of them. Drives are added first, since subdisks may take all that is free on a drive; then the plan of the
+//! volumes is made. `print.rs` writes what there is in the forms that can be read.
+
+mod plan;
+mod print;
+mod toml_file;
+mod vinum;
+mod wanted;
+
+use crate::cli::{ApplyArguments, Global, ShowArguments, ShowForm};
+use crate::client::{Client, ClientError};
+use crate::command::CommandError;
+use crate::locate;
+use crate::output::{Outcome, Output};
+use plan::{Now, Plan, Step};
+use serde::Serialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tepal_model::DriveId;
+use tepal_server::api::types::{
+    AddDrive, CreatePool, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, NameDrive, PoolInfo, Relayout,
+    ResizeVolume, ServerInfo, SetDriveUse, VolumeInfo, path, route,
+};
+use wanted::{Wanted, Wrong};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error("{}: {error}", file.display())]
+    Read { file: PathBuf, error: std::io::Error },
+    #[error("{}, {wrong}", file.display())]
+    Wrong { file: PathBuf, wrong: Wrong },
+    #[error("{error}; nothing of the file is done: what had been added is taken out again")]
+    Undone { error: String },
+    #[error("{error}; {done} of {all} steps are done: run it again to go on")]
+    Stopped { error: ClientError, done: usize, all: usize },
+    #[error("{error}; not all that had been added could be taken out again: {left}")]
+    Left { error: String, left: ClientError },
+    #[error("no server says which drives it has: give `server` in the file")]
+    NoServer,
+}
+
+/// How often a volume is looked at that is on its way.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What was done, or would be.
+#[derive(Serialize)]
+struct Report {
+    /// Whether it was only said.
+    dry_run: bool,
+    /// Lines of a difference.
+    steps: Vec<String>,
+    /// What is taken otherwise than it's written.
+    notes: Vec<String>,
+    /// Volumes on their way to another layout.
+    under_way: Vec<String>,
+}
+
+pub fn apply(global: &Global, output: Output, arguments: &ApplyArguments) -> Result<Outcome, CommandError> {
+    let wanted = read(arguments)?;
+    let client = locate::client(global)?;
+    let in_file = |wrong| ApplyError::Wrong { file: arguments.file.clone(), wrong };
+    let plan = Plan::of(&wanted, &now(&client)?).map_err(in_file)?;
+    let report = match arguments.dry_run {
+        true => report(&plan, &plan.steps, true),
+        false => {
+            let of_drives: Vec<Step> = plan.steps.iter().filter(|step| step.is_of_drives()).cloned().collect();
+            let mut undo = Undo::default();
+            let prepared = prepare(&client, &of_drives, &mut undo).map_err(|error| error.to_string());
+            let planned = prepared.and_then(|()| {
+                let now = now(&client).map_err(|error| error.to_string())?;
+                Plan::of(&wanted, &now).map_err(|wrong| in_file(wrong).to_string())
+            });
+            let plan = planned.map_err(|error| undo.all(&client, error))?;
+            let all = [of_drives.as_slice(), &plan.steps].concat();
+            for (done, step) in plan.steps.iter().enumerate() {
+                if let Err(error) = carry_out(&client, step) {
+                    let made = plan.steps[..done].iter().any(|step| !step.is_of_drives());
+                    return Err(match made {
+                        false => undo.all(&client, error.to_string()).into(),
+                        true => ApplyError::Stopped { error, done: of_drives.len() + done, all: all.len() }.into(),
+                    });
+                }
+            }
+            report(&plan, &all, false)
+        }
+    };
+    output.show(&report, told)?;
+    Ok(Outcome::Done)
+}
+
+fn report(plan: &Plan, steps: &[Step], dry_run: bool) -> Report {
+    let going = steps.iter().filter_map(|step| match step {
+        Step::Relayout { name, .. } if !dry_run => Some(name.clone()),
+        _ => None,
+    });
+    Report {
+        dry_run,
+        steps: steps.iter().map(ToString::to_string).collect(),
+        notes: grouped(&plan.notes),
+        under_way: plan.under_way.iter().cloned().chain(going).collect(),
+    }
+}
+
+/// What is said of several places is said once.
+fn grouped(notes: &[Wrong]) -> Vec<String> {
+    let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    for note in notes {
+        match places.iter_mut().find(|(text, _)| *text == note.text) {
+            Some((_, places)) => places.push(note.at.line.to_string()),
+            None => places.push((&note.text, vec![note.at.line.to_string()])),
+        }
+    }
+    let told = |(text, lines): &(&str, Vec<String>)| {
+        let of = if lines.len() == 1 { "line" } else { "lines" };
+        format!("{of} {}: {text}", lines.join(", "))
+    };
+    places.iter().map(told).collect()
+}
+
+fn told(report: &Report) -> String {
+    let mut lines: Vec<String> = report.notes.iter().map(|note| format!("note: {note}")).collect();
+    lines.extend(report.steps.iter().cloned());
+    if report.steps.is_empty() {
+        lines.push("nothing to change".to_owned());
+    }
+    if !report.under_way.is_empty() {
+        let names = report.under_way.join(", ");
+        lines.push(format!(
+            "on the way to another layout in the background: {names}; `tepal volume migrations` tells of it"
+        ));
+    }
+    if report.dry_run && !report.steps.is_empty() {
+        lines.push("nothing is changed: that is what `tepal apply` would do".to_owned());
+    }
+    lines.join("\n")
+}
+
+fn read(arguments: &ApplyArguments) -> Result<Wanted, ApplyError> {
+    let file = &arguments.file;
+    let failed = |error| ApplyError::Read { file: file.clone(), error };
+    let text = match file.as_os_str() == "-" {
+        true => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        }
+        false => std::fs::read_to_string(file),
+    };
+    let text = text.map_err(failed)?;
+    let read = if is_toml(file, &text) { toml_file::parse(&text) } else { vinum::parse(&text) };
+    let mut wanted = read.map_err(|wrong| ApplyError::Wrong { file: file.clone(), wrong })?;
+    if let Some(folder) = &arguments.devices {
+        let folder = std::path::absolute(folder).map_err(failed)?;
+        for drive in &mut wanted.drives {
+            let name = Path::new(&drive.device).strip_prefix("/dev").unwrap_or(Path::new(&drive.device));
+            let name = name.strip_prefix("/").unwrap_or(name);
+            drive.device = folder.join(name).to_string_lossy().into_owned();
+        }
+    }
+    Ok(wanted)
+}
+
+/// By its name, or else by its first line that says something: Vinum's lines have no brackets and no `=`.
+fn is_toml(file: &Path, text: &str) -> bool {
+    let says = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let first = text.lines().map(str::trim).find(says).unwrap_or_default();
+    file.extension().is_some_and(|extension| extension == "toml") || first.starts_with('[') || first.contains('=')
+}
+
+fn now(client: &Client) -> Result<Now, CommandError> {
+    let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
+    let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
+    let server = servers.first().map(|server| server.id).ok_or(ApplyError::NoServer)?;
+    Ok(Now { drives, pools: client.get(route::POOLS)?, volumes: client.get(route::VOLUMES)?, server })
+}
+
+/// What was made, to be taken out again.
+#[derive(Default)]
+struct Undo {
+    pools: Vec<String>,
+    drives: Vec<DriveInfo>,
+}
+
+impl Undo {
+    fn all(&self, client: &Client, error: String) -> ApplyError {
+        let undo = || -> Result<(), ClientError> {
+            for drive in &self.drives {
+                let _: DriveRemoved =
+                    client.delete(&format!("{}?force=false", path(route::DRIVE, &drive.id.to_string())))?;
+            }
+            for pool in &self.pools {
+                let _: Done = client.delete(&path(route::POOL, pool))?;
+            }
+            Ok(())
+        };
+        match undo() {
+            Ok(()) => ApplyError::Undone { error },
+            Err(left) => ApplyError::Left { error, left },
+        }
+    }
+}
+
+fn prepare(client: &Client, steps: &[Step], undo: &mut Undo) -> Result<(), ClientError> {
+    for step in steps {
+        match step {
+            Step::CreatePool { name, layout } => {
+                let request = CreatePool { name: name.clone(), layout: layout.clone() };
+                let _: PoolInfo = client.post(route::POOLS, &request)?;
+                undo.pools.push(name.clone());
+            }
+            Step::AddDrive { name, server, path: device, pool, is_spare } => {
+                let (pool, create, force) = (pool.clone(), None, false);
+                let request = AddDrive { server: *server, path: device.clone(), pool, create, force };
+                let added: DriveInfo = client.post(route::DRIVES, &request)?;
+                undo.drives.push(added.clone());
+                name_drive(client, added.id, name)?;
+                if *is_spare {
+                    set_use(client, added.id, DriveUse::Spare)?;
+                }
+            }
+            Step::NameDrive { id, name } => name_drive(client, *id, name)?,
+            Step::SetUse { id, to, .. } => set_use(client, *id, *to)?,
+            Step::CreateVolume { .. } | Step::Relayout { .. } | Step::Grow { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+fn name_drive(client: &Client, id: DriveId, name: &str) -> Result<(), ClientError> {
+    let request = NameDrive { name: Some(name.to_owned()) };
+    client.post_repeatable::<DriveInfo>(&path(route::DRIVE_NAME, &id.to_string()), &request).map(drop)
+}
+
+fn set_use(client: &Client, id: DriveId, to: DriveUse) -> Result<(), ClientError> {
+    client.post_repeatable::<DriveInfo>(&path(route::DRIVE_USE, &id.to_string()), &SetDriveUse { to }).map(drop)
+}
+
+fn carry_out(client: &Client, step: &Step) -> Result<(), ClientError> {
+    match step {
+        Step::CreateVolume { name, size, layout, pool, .. } => {
+            let (name, layout, pool) = (name.clone(), layout.clone(), pool.clone());
+            client.post::<VolumeInfo>(route::VOLUMES, &CreateVolume { name, size: *size, layout, pool }).map(drop)
+        }
+        Step::Relayout { name, layout, .. } => {
+            let request = Relayout { layout: Some(layout.clone()), pool: None, rate: None };
+            client.post::<VolumeInfo>(&path(route::VOLUME_RELAYOUT, name), &request).map(drop)
+        }
+        Step::Grow { name, to, .. } => {
+            // What it goes to has room for it, what it has may have none.
+            while client.get::<VolumeInfo>(&path(route::VOLUME, name))?.migration.is_some() {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            let request = ResizeVolume { size: *to, shrink: false, force: false };
+            client.post::<VolumeInfo>(&path(route::VOLUME_RESIZE, name), &request).map(drop)
+        }
+        Step::CreatePool { .. } | Step::AddDrive { .. } | Step::NameDrive { .. } | Step::SetUse { .. } => Ok(()),
+    }
+}
+
+pub fn show(global: &Global, output: Output, arguments: &ShowArguments) -> Result<Outcome, CommandError> {
+    let client = locate::client(global)?;
+    let now = now(&client)?;
+    let text = match arguments.form {
+        ShowForm::Vinum => print::vinum(&now),
+        ShowForm::Toml => print::toml(&now),
+    };
+    output.say(text.trim_end())?;
+    Ok(Outcome::Done)
+}

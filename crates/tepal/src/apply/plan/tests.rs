@@ -1,0 +1,132 @@
+use super::*;
+use crate::apply::vinum;
+use tepal_server::api::types::DriveState;
+
+const DRIVE: u64 = 1 << 30;
+
+fn drive(id: u64, name: &str) -> DriveInfo {
+    DriveInfo {
+        id: DriveId(id),
+        name: Some(name.to_owned()),
+        server: ServerId(1),
+        pool: "default".to_owned(),
+        path: format!("/dev/{name}"),
+        state: DriveState::Up,
+        reason: String::new(),
+        purpose: DriveUse::Active,
+        copies: 0,
+        moving: 0,
+        stuck: None,
+        capacity: DRIVE,
+        used: 0,
+        reclaiming: 0,
+        open: None,
+    }
+}
+
+/// Drives a to h, and these volumes as a plan made them.
+fn now(plans: &[&Plan]) -> Now {
+    let drives = ('a'..='h').zip(10..).map(|(name, id)| drive(id, &name.to_string())).collect();
+    let steps = plans.iter().flat_map(|plan| &plan.steps);
+    let volume = |step: &Step| match step {
+        Step::CreateVolume { name, size, layout, .. } => Some(serde_json::json!({
+            "name": name, "id": 1, "size": size, "layout": layout, "pool": "default", "state": "healthy", "reason": [],
+            "allocated": 0, "epoch": 1, "snapshots": [], "revision": 1, "created_unix_ms": 0, "drives": [], "migration": null,
+            "recovery": { "busy_regions": 0, "stale_regions": 0, "copied_bytes": 0 },
+        })),
+        _ => None,
+    };
+    let volumes = steps.filter_map(volume).map(|said| serde_json::from_value(said).expect("a volume")).collect();
+    Now { drives, pools: Vec::new(), volumes, server: ServerId(1) }
+}
+
+fn plan(text: &str, now: &Now) -> Result<Plan, Wrong> {
+    Plan::of(&vinum::parse(text).expect(text), now)
+}
+
+fn told(plan: &Plan) -> Vec<String> {
+    plan.steps.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn subdisks_are_cut_to_whole_stripes_as_many_on_each() {
+    let plan = plan("volume v\nplex org striped 512k\nsd length 102480k drive a\nsd length 100m drive b\n", &now(&[]))
+        .unwrap();
+    assert_eq!(told(&plan), ["+ volume v: 200M, striped 512K (a:100M, b:100M)"]);
+    assert!(plan.notes[0].text.contains("100M of 102480K are used"), "{:?}", plan.notes);
+}
+
+#[test]
+fn unsaid_lengths_take_the_largest_piece_that_is_left() {
+    let first = plan("volume v\nplex org concat\nsd length 300m drive a driveoffset 100m\n", &now(&[])).unwrap();
+    let then =
+        plan("volume w\nplex org concat\nsd drive a\nsd drive a\nsd length 0 drive b\n", &now(&[&first])).unwrap();
+    assert_eq!(told(&then), ["+ volume w: 1.7G, concat (a:624M, a:100M, b:1G)"]);
+    let refused = plan("volume w\nplex org concat\nsd length 700m drive a\n", &now(&[&first])).unwrap_err();
+    assert!(refused.text.contains("no free piece of 700M: its largest is 624M") && refused.at.line == 3, "{refused}");
+}
+
+#[test]
+fn a_file_applied_twice_changes_nothing() {
+    for text in [
+        "volume v\nplex org concat\nsd length 512m drive a\nplex org concat\nsd length 512m drive b\n",
+        "volume v\nplex name left org striped 279k\nsd drive a\nsd drive b\n plex org concat\nsd name x drive c\n",
+        "volume v\nplex org raid5 512k\nsd length 128m drive a\nsd length 128m drive b\nsd length 128m drive c\n",
+    ] {
+        let first = plan(text, &now(&[])).unwrap();
+        let again = plan(text, &now(&[&first])).unwrap();
+        assert_eq!(again.steps, [], "{text}");
+    }
+}
+
+#[test]
+fn a_plex_more_leaves_the_others_where_they_are() {
+    let one = "volume v\nplex org concat\nsd length 512m drive a\n";
+    let first = plan(one, &now(&[])).unwrap();
+    let more =
+        plan(&format!("{one}plex org striped 64k\nsd length 256m drive b\nsd length 256m drive c\n"), &now(&[&first]))
+            .unwrap();
+    let [Step::Relayout { layout, .. }] = &more.steps[..] else { panic!("{:?}", more.steps) };
+    assert!(layout.starts_with("plexes:concat(000000000000000a:0+512M)|striped/64K("), "{layout}");
+}
+
+#[test]
+fn a_longer_volume_goes_to_more_room_first() {
+    let first = plan("volume v\nplex org concat\nsd length 512m drive a\n", &now(&[])).unwrap();
+    let longer = "volume v\nplex org concat\nsd length 512m drive a\nsd length 512m drive b\n";
+    let told = told(&plan(longer, &now(&[&first])).unwrap());
+    assert_eq!(told[1], "~ volume v: 1G instead of 512M", "{told:?}");
+    let second = plan(longer, &now(&[])).unwrap();
+    let refused = plan("volume v\nplex org concat\nsd length 512m drive a\n", &now(&[&second])).unwrap_err();
+    assert!(refused.text.contains("--shrink"), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_place() {
+    let base = plan("volume v\nplex org concat\nsd length 512m drive a\n", &now(&[])).unwrap();
+    for (text, line, said) in [
+        ("volume w\nplex org concat\nsd length 1m drive z\n", 3, "there is no drive z"),
+        ("drive a device /dev/b\n", 1, "drive a is /dev/a"),
+        ("drive z device /dev/b\n", 1, "is drive b's already"),
+        ("volume w\nplex org concat\nsd length 1m drive a driveoffset 1m\n", 3, "aren't free on drive a"),
+        ("volume w\nplex org concat\nsd length 2g drive b\n", 3, "no free piece"),
+        ("volume w\nplex org concat\nsd length 2k drive b\n", 3, "too short"),
+        (
+            "volume w\nplex org striped 1m\nsd length 2m drive b plexoffset 0\nsd length 2m drive c plexoffset 2m\n",
+            4,
+            "a stripe after",
+        ),
+        ("volume w\nplex org raid5 1m\nsd length 2m drive b\nsd length 2m drive c\n", 1, "3 to 17"),
+        ("volume w\nplex org concat\nsd length 1m drive b plexoffset 1m\n", 1, "no plex has byte 0"),
+    ] {
+        let refused = plan(text, &now(&[&base])).expect_err(text);
+        assert!(refused.at.line == line && refused.text.contains(said), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn a_new_drive_is_added_named_and_used() {
+    let text = "drive z device /dev/z hotspare\ndrive y device /dev/y\nvolume v\nplex org concat\nsd drive y\n";
+    let plan = plan(text, &now(&[])).unwrap();
+    assert_eq!(told(&plan)[..2], ["+ drive z: /dev/z of s1, a spare", "+ drive y: /dev/y of s1"]);
+}

@@ -1,0 +1,135 @@
+//! What there is, in the forms that `tepal apply` reads.
+
+use super::plan::Now;
+use std::fmt::Write;
+use tepal_model::DriveId;
+use tepal_model::Layout;
+use tepal_model::layout::plexes::{Organization, Plex, Plexes};
+use tepal_model::size::exact;
+use tepal_server::api::types::{DriveInfo, DriveUse};
+
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
+
+/// What a drive is called in a file.
+fn name_of(drive: &DriveInfo) -> String {
+    drive.name.clone().unwrap_or_else(|| drive.id.to_string())
+}
+
+fn called(now: &Now, id: DriveId) -> String {
+    now.drives.iter().find(|drive| drive.id == id).map_or_else(|| id.to_string(), name_of)
+}
+
+/// In Vinum's own form, as its `printconfig` writes it: sizes in sectors.
+pub fn vinum(now: &Now) -> String {
+    let mut text = String::new();
+    for drive in &now.drives {
+        let spare = if drive.purpose == DriveUse::Spare { " hotspare" } else { "" };
+        let _ = writeln!(text, "drive {} device {}{spare}", name_of(drive), drive.path);
+    }
+    for volume in &now.volumes {
+        let layout: Option<Layout> = volume.layout.parse().ok();
+        match layout.as_ref().and_then(Layout::plexes) {
+            Some(plexes) => vinum_volume(&mut text, now, (&volume.name, plexes)),
+            None => {
+                let _ =
+                    writeln!(text, "# volume {} has layout {}, which only TOML can say", volume.name, volume.layout);
+            }
+        }
+    }
+    text
+}
+
+fn vinum_volume(text: &mut String, now: &Now, (volume, plexes): (&str, &Plexes)) {
+    let _ = writeln!(text, "volume {volume}");
+    for (number, plex) in plexes.plexes().iter().enumerate() {
+        let own = plex.name.clone().unwrap_or_else(|| format!("{volume}.p{number}"));
+        let stripe = stripe_of(plex);
+        let organization = match plex.organization {
+            Organization::Concat => "concat".to_owned(),
+            Organization::Striped { stripe } => format!("striped {}s", stripe / SECTOR),
+            Organization::Raid5 { stripe } => format!("raid5 {}s", stripe / SECTOR),
+        };
+        let _ = writeln!(text, "plex name {own} org {organization} vol {volume}");
+        for (disk, at) in plex.subdisks.iter().zip(0..) {
+            let name = disk.name.clone().unwrap_or_else(|| format!("{own}.s{at}"));
+            let (drive, length, offset) = (called(now, disk.drive), disk.length / SECTOR, disk.drive_offset / SECTOR);
+            let place = stripe.map_or(disk.plex_offset, |stripe| stripe * at) / SECTOR;
+            let _ = writeln!(
+                text,
+                "sd name {name} drive {drive} plex {own} len {length}s driveoffset {offset}s plexoffset {place}s"
+            );
+        }
+    }
+}
+
+fn stripe_of(plex: &Plex) -> Option<u64> {
+    match plex.organization {
+        Organization::Concat => None,
+        Organization::Striped { stripe } | Organization::Raid5 { stripe } => Some(stripe),
+    }
+}
+
+/// In TOML, everything.
+pub fn toml(now: &Now) -> String {
+    let mut text = String::new();
+    for pool in &now.pools {
+        let _ = writeln!(text, "[[pool]]\nname = {:?}", pool.name);
+        if let Some(layout) = &pool.layout {
+            let _ = writeln!(text, "layout = {layout:?}");
+        }
+        text.push('\n');
+    }
+    for drive in &now.drives {
+        let (name, server, pool) = (name_of(drive), drive.server.to_string(), &drive.pool);
+        let _ = writeln!(
+            text,
+            "[[drive]]\nname = {name:?}\ndevice = {:?}\nserver = {server:?}\npool = {pool:?}",
+            drive.path
+        );
+        if drive.purpose == DriveUse::Spare {
+            let _ = writeln!(text, "spare = true");
+        }
+        text.push('\n');
+    }
+    for volume in &now.volumes {
+        let _ = writeln!(text, "[[volume]]\nname = {:?}\npool = {:?}", volume.name, volume.pool);
+        let layout: Option<Layout> = volume.layout.parse().ok();
+        match layout.as_ref().and_then(Layout::plexes) {
+            Some(plexes) => plexes.plexes().iter().for_each(|plex| toml_plex(&mut text, now, plex)),
+            None => {
+                let _ = writeln!(text, "size = {:?}\nlayout = {:?}", exact(volume.size), volume.layout);
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn toml_plex(text: &mut String, now: &Now, plex: &Plex) {
+    let _ = writeln!(text, "[[volume.plex]]");
+    if let Some(name) = &plex.name {
+        let _ = writeln!(text, "name = {name:?}");
+    }
+    let organization = match plex.organization {
+        Organization::Concat => "concat",
+        Organization::Striped { .. } => "striped",
+        Organization::Raid5 { .. } => "raid5",
+    };
+    let _ = writeln!(text, "organization = {organization:?}");
+    if let Some(stripe) = stripe_of(plex) {
+        let _ = writeln!(text, "stripe = {:?}", exact(stripe));
+    }
+    let _ = writeln!(text, "subdisk = [");
+    for disk in &plex.subdisks {
+        let name = disk.name.as_ref().map_or_else(String::new, |name| format!("name = {name:?}, "));
+        let (drive, length, offset) = (called(now, disk.drive), exact(disk.length), exact(disk.drive_offset));
+        let place = match plex.organization {
+            Organization::Concat => format!(", plex_offset = {:?}", exact(disk.plex_offset)),
+            Organization::Striped { .. } | Organization::Raid5 { .. } => String::new(),
+        };
+        let _ =
+            writeln!(text, "  {{ {name}drive = {drive:?}, length = {length:?}, drive_offset = {offset:?}{place} }},");
+    }
+    let _ = writeln!(text, "]");
+}

@@ -1,0 +1,225 @@
+//! The configuration file in TOML: `[[pool]]`, `[[drive]]` and `[[volume]]`, for everything that Vinum's file can't say.
+
+use super::wanted::{At, Content, Wanted, WantedDrive, WantedPlex, WantedPool, WantedSubdisk, WantedVolume, Wrong};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+use std::fmt::Display;
+use std::str::FromStr;
+use tepal_model::ServerId;
+use tepal_model::layout::plexes::Organization;
+use tepal_model::size::Size;
+use tepal_model::text::{NAME_RULE, is_name, shown};
+use toml::Spanned;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    pool: Vec<Spanned<Pool>>,
+    #[serde(default)]
+    drive: Vec<Spanned<Drive>>,
+    #[serde(default)]
+    volume: Vec<Spanned<Volume>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pool {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    layout: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Drive {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    device: Spanned<String>,
+    server: Option<Spanned<String>>,
+    pool: Option<String>,
+    #[serde(default)]
+    spare: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Volume {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    #[serde(default, deserialize_with = "bytes")]
+    size: Option<u64>,
+    layout: Option<Spanned<String>>,
+    pool: Option<String>,
+    #[serde(default)]
+    plex: Vec<Spanned<Plex>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plex {
+    name: Option<String>,
+    organization: Spanned<String>,
+    #[serde(default, deserialize_with = "bytes")]
+    stripe: Option<u64>,
+    subdisk: Vec<Spanned<Subdisk>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Subdisk {
+    name: Option<String>,
+    drive: String,
+    #[serde(default, deserialize_with = "bytes")]
+    length: Option<u64>,
+    #[serde(default, deserialize_with = "bytes")]
+    drive_offset: Option<u64>,
+    #[serde(default, deserialize_with = "bytes")]
+    plex_offset: Option<u64>,
+}
+
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    match is_name(&name) {
+        true => Ok(name),
+        false => Err(D::Error::custom(format!("name '{}': {NAME_RULE}", shown(&name)))),
+    }
+}
+
+/// A number of bytes, or a text such as `10G`.
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(u64),
+        Text(String),
+    }
+    match Written::deserialize(deserializer)
+        .map_err(|_| D::Error::custom("a size is a number of bytes, or a text such as \"10G\""))?
+    {
+        Written::Number(number) => Ok(Some(number)),
+        Written::Text(text) => text.parse::<Size>().map(|size| Some(size.0)).map_err(D::Error::custom),
+    }
+}
+
+/// Reads all of a file.
+pub fn parse(text: &str) -> Result<Wanted, Wrong> {
+    let places = Places(text);
+    let file: File = toml::from_str(text)
+        .map_err(|error| Wrong::new(places.at(error.span().map_or(0, |span| span.start)), error.message()))?;
+    let mut wanted = Wanted::default();
+    for pool in file.pool {
+        let (at, pool) = (places.of(&pool), pool.into_inner());
+        let layout = places.read(pool.layout)?;
+        wanted.pools.push(WantedPool { at, name: pool.name, layout });
+    }
+    for drive in file.drive {
+        let (at, drive) = (places.of(&drive), drive.into_inner());
+        if !drive.device.get_ref().starts_with('/') {
+            let text = format!("device '{}': it's an absolute path", shown(drive.device.get_ref()));
+            return Err(Wrong::new(places.of(&drive.device), text));
+        }
+        let server: Option<ServerId> = places.read(drive.server)?;
+        let (device, pool, is_spare) = (drive.device.into_inner(), drive.pool, drive.spare);
+        wanted.drives.push(WantedDrive { at, name: drive.name, device, server, pool, is_spare });
+    }
+    for volume in file.volume {
+        let (at, volume) = (places.of(&volume), volume.into_inner());
+        let content = match (volume.size, volume.plex.is_empty()) {
+            (Some(size), true) => Content::Anywhere { size, layout: places.read(volume.layout)? },
+            (None, false) if volume.layout.is_none() => {
+                Content::Plexes(volume.plex.into_iter().map(|plex| places.plex(plex)).collect::<Result<_, _>>()?)
+            }
+            _ => {
+                let text =
+                    format!("volume {} wants a size, and perhaps a layout; or plexes, which say both", volume.name);
+                return Err(Wrong::new(at, text));
+            }
+        };
+        wanted.volumes.push(WantedVolume { at, name: volume.name, pool: volume.pool, content });
+    }
+    wanted.check_names()?;
+    Ok(wanted)
+}
+
+/// The text of a file, in which places are found.
+struct Places<'a>(&'a str);
+
+impl Places<'_> {
+    fn at(&self, byte: usize) -> At {
+        let before = self.0.get(..byte).unwrap_or(self.0);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        At { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
+    }
+
+    fn of<T>(&self, spanned: &Spanned<T>) -> At {
+        self.at(spanned.span().start)
+    }
+
+    fn read<T: FromStr<Err: Display>>(&self, text: Option<Spanned<String>>) -> Result<Option<T>, Wrong> {
+        let Some(text) = text else { return Ok(None) };
+        let read = text.get_ref().parse().map_err(|error: T::Err| Wrong::new(self.of(&text), error.to_string()))?;
+        Ok(Some(read))
+    }
+
+    fn plex(&self, plex: Spanned<Plex>) -> Result<WantedPlex, Wrong> {
+        let (at, plex) = (self.of(&plex), plex.into_inner());
+        let organization = match (&**plex.organization.get_ref(), plex.stripe) {
+            ("concat", None) => Organization::Concat,
+            ("striped", Some(stripe)) => Organization::Striped { stripe },
+            ("raid5", Some(stripe)) => Organization::Raid5 { stripe },
+            _ => {
+                let text = "a plex is concat without a stripe, striped or raid5 with one";
+                return Err(Wrong::new(self.of(&plex.organization), text));
+            }
+        };
+        let subdisk = |disk: Spanned<Subdisk>| {
+            let (at, disk) = (self.of(&disk), disk.into_inner());
+            let Subdisk { name, drive, length, drive_offset, plex_offset } = disk;
+            WantedSubdisk { at, name, drive, length: length.filter(|length| *length > 0), drive_offset, plex_offset }
+        };
+        if plex.subdisk.is_empty() {
+            return Err(Wrong::new(at, "this plex has no subdisk"));
+        }
+        Ok(WantedPlex { at, name: plex.name, organization, subdisks: plex.subdisk.into_iter().map(subdisk).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_read() {
+        let text = "[[pool]]\nname = \"fast\"\nlayout = \"mirror:2\"\n\n[[drive]]\nname = \"a\"\ndevice = \"/dev/sdb\"\nserver = \"s2\"\n\
+            spare = true\n\n[[volume]]\nname = \"db\"\nsize = \"10G\"\nlayout = \"ec:4+2\"\npool = \"fast\"\n\n[[volume]]\nname = \"v\"\n\
+            [[volume.plex]]\norganization = \"striped\"\nstripe = \"512K\"\nsubdisk = [{ drive = \"a\", length = 1048576 }, { drive = \"b\" }]\n";
+        let wanted = parse(text).unwrap();
+        assert_eq!((&*wanted.pools[0].name, &*wanted.drives[0].device), ("fast", "/dev/sdb"));
+        assert_eq!((wanted.drives[0].server, wanted.drives[0].is_spare), (Some(ServerId(2)), true));
+        let Content::Anywhere { size, layout } = &wanted.volumes[0].content else { panic!("{wanted:?}") };
+        assert_eq!((*size, layout.as_ref().unwrap().to_string()), (10 << 30, "ec:4+2".to_owned()));
+        let Content::Plexes(plexes) = &wanted.volumes[1].content else { panic!("{wanted:?}") };
+        assert_eq!(plexes[0].organization, Organization::Striped { stripe: 512 << 10 });
+        let lengths: Vec<_> = plexes[0].subdisks.iter().map(|disk| disk.length).collect();
+        assert_eq!(lengths, [Some(1 << 20), None]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, line, said) in [
+            ("[[volume]\n", 1, ""),
+            ("[[volume]]\nname = \"v\"\nsize = \"x\"\n", 3, "not a size"),
+            ("[[volume]]\nname = \"v\"\ncolour = 1\n", 3, "unknown field"),
+            ("[[volume]]\nname = \"v/w\"\nsize = 512\n", 2, "use 1 to 128"),
+            ("\n[[volume]]\nname = \"v\"\n", 2, "wants a size"),
+            ("[[volume]]\nname = \"v\"\nsize = 1\nlayout = \"mirror:9\"\n", 4, "2 to 8"),
+            ("[[drive]]\nname = \"a\"\ndevice = \"sdb\"\n", 3, "absolute"),
+            ("[[volume]]\nname = \"v\"\nsize = 512\n[[volume]]\nname = \"v\"\nsize = 512\n", 4, "defined already"),
+            ("[[volume]]\nname = \"v\"\n[[volume.plex]]\norganization = \"concat\"\nsubdisk = []\n", 3, "no subdisk"),
+        ] {
+            let wrong = parse(text).expect_err(text);
+            assert!(wrong.at.line == line && wrong.text.contains(said), "{text}: {wrong}");
+        }
+    }
+}
