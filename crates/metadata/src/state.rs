@@ -136,6 +136,11 @@ impl State {
         crate::state_machine::copy::decode(bytes)
     }
 
+    /// Whether anything on a drive goes to another one by itself: what a layout names the drive for doesn't.
+    pub fn may_be_replaced(&self, drive: DriveId) -> bool {
+        self.maps.values().any(|map| map.layout.plexes().is_none() && map.uses(drive))
+    }
+
     /// The drive of this name.
     pub fn drive_named(&self, name: &str) -> Option<&Arc<DriveRecord>> {
         self.drives.values().find(|drive| drive.name.as_deref() == Some(name))

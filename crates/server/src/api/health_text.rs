@@ -162,6 +162,11 @@ pub fn fewer_without(drive: DriveId, state: &State) -> String {
         Some(record) if record.state != DriveState::Failed && record.purpose != DriveUse::Removed => {
             format!("it has fewer copies until {held} is back: {}", comeback(&[drive], state))
         }
+        _ if !state.may_be_replaced(drive) => {
+            format!(
+                "it has fewer copies until `tepal apply` or `tepal volume relayout` gives it a drive in place of {held}"
+            )
+        }
         _ => format!("it has fewer copies until others have what {held} held"),
     }
 }

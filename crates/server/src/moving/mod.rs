@@ -191,7 +191,7 @@ fn is_to_hold(state: &State, record: &DriveRecord, gone: &BTreeSet<DriveId>) -> 
 fn spares_step_in(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     let is_lost = |record: &DriveRecord| record.state == DriveState::Failed || gone.contains(&record.id);
     let lost = state.drives.values().filter(|record| record.purpose == DriveUse::Active && is_lost(record));
-    let lost = lost.filter(|record| state.maps.values().any(|map| map.uses(record.id)));
+    let lost = lost.filter(|record| state.may_be_replaced(record.id));
     let mut taken = BTreeSet::new();
     let mut commands = Vec::new();
     for record in lost {

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    AddDrive, CreatePool, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, NameDrive, PoolInfo, Relayout,
-    ResizeVolume, ServerInfo, SetDriveUse, VolumeInfo, path, route,
+    AddDrive, CreatePool, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, MigrationState, NameDrive, PoolInfo,
+    Relayout, ResizeVolume, ServerInfo, SetDriveUse, VolumeInfo, path, route,
 };
 use wanted::{Wanted, Wrong};
 
@@ -33,18 +33,18 @@ pub enum ApplyError {
     Read { file: PathBuf, error: std::io::Error },
     #[error("{}, {wrong}", file.display())]
     Wrong { file: PathBuf, wrong: Wrong },
-    #[error("{error}; nothing of the file is done: what had been added is taken out again")]
+    #[error("{error}; nothing of the file is done")]
     Undone { error: String },
     #[error("{error}; {done} of {all} steps are done: run it again to go on")]
-    Stopped { error: ClientError, done: usize, all: usize },
-    #[error("{error}; not all that had been added could be taken out again: {left}")]
-    Left { error: String, left: ClientError },
-    #[error("no server says which drives it has: give `server` in the file")]
-    NoServer,
+    Stopped { error: String, done: usize, all: usize },
+    #[error("{error}; not all that had been added for it could be taken out again: {left}")]
+    Left { error: String, left: String },
 }
 
 /// How often a volume is looked at that is on its way.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// So many looks in a row a volume may be held up on its way.
+const BLOCKED: u32 = 50;
 
 /// What was done, or would be.
 #[derive(Serialize)]
@@ -67,23 +67,18 @@ pub fn apply(global: &Global, output: Output, arguments: &ApplyArguments) -> Res
     let report = match arguments.dry_run {
         true => report(&plan, &plan.steps, true),
         false => {
-            let of_drives: Vec<Step> = plan.steps.iter().filter(|step| step.is_of_drives()).cloned().collect();
+            let first: Vec<Step> = plan.steps.iter().filter(|step| step.is_first()).cloned().collect();
             let mut undo = Undo::default();
-            let prepared = prepare(&client, &of_drives, &mut undo).map_err(|error| error.to_string());
+            let prepared = prepare(&client, &first, &mut undo).map_err(|error| error.to_string());
             let planned = prepared.and_then(|()| {
                 let now = now(&client).map_err(|error| error.to_string())?;
                 Plan::of(&wanted, &now).map_err(|wrong| in_file(wrong).to_string())
             });
             let plan = planned.map_err(|error| undo.all(&client, error))?;
-            let all = [of_drives.as_slice(), &plan.steps].concat();
+            let all = [first.as_slice(), &plan.steps].concat();
             for (done, step) in plan.steps.iter().enumerate() {
-                if let Err(error) = carry_out(&client, step) {
-                    let made = plan.steps[..done].iter().any(|step| !step.is_of_drives());
-                    return Err(match made {
-                        false => undo.all(&client, error.to_string()).into(),
-                        true => ApplyError::Stopped { error, done: of_drives.len() + done, all: all.len() }.into(),
-                    });
-                }
+                let stopped = |error: String| ApplyError::Stopped { error, done: first.len() + done, all: all.len() };
+                carry_out(&client, step).map_err(stopped)?;
             }
             report(&plan, &all, false)
         }
@@ -173,7 +168,10 @@ fn is_toml(file: &Path, text: &str) -> bool {
 fn now(client: &Client) -> Result<Now, CommandError> {
     let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
     let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
-    let server = servers.first().map(|server| server.id).ok_or(ApplyError::NoServer)?;
+    let server = match &servers[..] {
+        [only] => Some(only.id),
+        _ => None,
+    };
     Ok(Now { drives, pools: client.get(route::POOLS)?, volumes: client.get(route::VOLUMES)?, server })
 }
 
@@ -181,24 +179,30 @@ fn now(client: &Client) -> Result<Now, CommandError> {
 #[derive(Default)]
 struct Undo {
     pools: Vec<String>,
-    drives: Vec<DriveInfo>,
+    drives: Vec<DriveId>,
 }
 
 impl Undo {
+    /// Takes out what is still empty.
     fn all(&self, client: &Client, error: String) -> ApplyError {
-        let undo = || -> Result<(), ClientError> {
-            for drive in &self.drives {
-                let _: DriveRemoved =
-                    client.delete(&format!("{}?force=false", path(route::DRIVE, &drive.id.to_string())))?;
+        let mut left = Vec::new();
+        let drives: Vec<DriveInfo> = client.get(route::DRIVES).unwrap_or_default();
+        for id in &self.drives {
+            match drives.iter().find(|drive| drive.id == *id) {
+                Some(drive) if drive.copies == 0 && drive.moving == 0 => {
+                    let removed =
+                        client.delete::<DriveRemoved>(&format!("{}?force=false", path(route::DRIVE, &id.to_string())));
+                    left.extend(removed.err().map(|error| error.to_string()));
+                }
+                _ => left.push(format!("drive {id} has something by now")),
             }
-            for pool in &self.pools {
-                let _: Done = client.delete(&path(route::POOL, pool))?;
-            }
-            Ok(())
-        };
-        match undo() {
-            Ok(()) => ApplyError::Undone { error },
-            Err(left) => ApplyError::Left { error, left },
+        }
+        for pool in &self.pools {
+            left.extend(client.delete::<Done>(&path(route::POOL, pool)).err().map(|error| error.to_string()));
+        }
+        match left.is_empty() {
+            true => ApplyError::Undone { error },
+            false => ApplyError::Left { error, left: left.join("; ") },
         }
     }
 }
@@ -215,15 +219,13 @@ fn prepare(client: &Client, steps: &[Step], undo: &mut Undo) -> Result<(), Clien
                 let (pool, create, force) = (pool.clone(), None, false);
                 let request = AddDrive { server: *server, path: device.clone(), pool, create, force };
                 let added: DriveInfo = client.post(route::DRIVES, &request)?;
-                undo.drives.push(added.clone());
+                undo.drives.push(added.id);
                 name_drive(client, added.id, name)?;
                 if *is_spare {
                     set_use(client, added.id, DriveUse::Spare)?;
                 }
             }
-            Step::NameDrive { id, name } => name_drive(client, *id, name)?,
-            Step::SetUse { id, to, .. } => set_use(client, *id, *to)?,
-            Step::CreateVolume { .. } | Step::Relayout { .. } | Step::Grow { .. } => {}
+            _ => {}
         }
     }
     Ok(())
@@ -238,8 +240,8 @@ fn set_use(client: &Client, id: DriveId, to: DriveUse) -> Result<(), ClientError
     client.post_repeatable::<DriveInfo>(&path(route::DRIVE_USE, &id.to_string()), &SetDriveUse { to }).map(drop)
 }
 
-fn carry_out(client: &Client, step: &Step) -> Result<(), ClientError> {
-    match step {
+fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
+    let done = match step {
         Step::CreateVolume { name, size, layout, pool, .. } => {
             let (name, layout, pool) = (name.clone(), layout.clone(), pool.clone());
             client.post::<VolumeInfo>(route::VOLUMES, &CreateVolume { name, size: *size, layout, pool }).map(drop)
@@ -249,14 +251,34 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), ClientError> {
             client.post::<VolumeInfo>(&path(route::VOLUME_RELAYOUT, name), &request).map(drop)
         }
         Step::Grow { name, to, .. } => {
-            // What it goes to has room for it, what it has may have none.
-            while client.get::<VolumeInfo>(&path(route::VOLUME, name))?.migration.is_some() {
-                std::thread::sleep(LOOK_AGAIN);
-            }
+            wait_until_there(client, name)?;
             let request = ResizeVolume { size: *to, shrink: false, force: false };
             client.post::<VolumeInfo>(&path(route::VOLUME_RESIZE, name), &request).map(drop)
         }
-        Step::CreatePool { .. } | Step::AddDrive { .. } | Step::NameDrive { .. } | Step::SetUse { .. } => Ok(()),
+        Step::NameDrive { id, name } => name_drive(client, *id, name),
+        Step::SetUse { id, to, .. } => set_use(client, *id, *to),
+        Step::CreatePool { .. } | Step::AddDrive { .. } => Ok(()),
+    };
+    done.map_err(|error| error.to_string())
+}
+
+/// What a volume goes to has room for it to grow; what it has may have none.
+fn wait_until_there(client: &Client, name: &str) -> Result<(), String> {
+    let mut blocked = 0;
+    loop {
+        let volume: VolumeInfo = client.get(&path(route::VOLUME, name)).map_err(|error| error.to_string())?;
+        match volume.migration {
+            None => return Ok(()),
+            Some(migration) if migration.state == MigrationState::Running => blocked = 0,
+            Some(migration) => {
+                blocked += 1;
+                if blocked > BLOCKED {
+                    let why = migration.reason.join("; ");
+                    return Err(format!("volume {name} grows when it has its new layout, and that is held up: {why}"));
+                }
+            }
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 

@@ -6,7 +6,7 @@ use tepal_model::DriveId;
 use tepal_model::Layout;
 use tepal_model::layout::plexes::{Organization, Plex, Plexes};
 use tepal_model::size::exact;
-use tepal_server::api::types::{DriveInfo, DriveUse};
+use tepal_server::api::types::{DriveInfo, DriveUse, VolumeInfo};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -20,17 +20,55 @@ fn called(now: &Now, id: DriveId) -> String {
     now.drives.iter().find(|drive| drive.id == id).map_or_else(|| id.to_string(), name_of)
 }
 
+/// The drives that aren't on their way out.
+fn there(now: &Now) -> impl Iterator<Item = &DriveInfo> {
+    now.drives.iter().filter(|drive| drive.purpose != DriveUse::Removed)
+}
+
+/// A text in quotes, as both forms have it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            letter if letter.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(letter));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted + "\""
+}
+
+/// What a layout says beside its plexes, which neither form can say.
+fn options(volume: &VolumeInfo) -> Option<&str> {
+    volume.layout.split_once(';').map(|(_, options)| options).filter(|_| volume.layout.starts_with("plexes:"))
+}
+
 /// In Vinum's own form, as its `printconfig` writes it: sizes in sectors.
 pub fn vinum(now: &Now) -> String {
     let mut text = String::new();
-    for drive in &now.drives {
+    for drive in there(now) {
         let spare = if drive.purpose == DriveUse::Spare { " hotspare" } else { "" };
-        let _ = writeln!(text, "drive {} device {}{spare}", name_of(drive), drive.path);
+        let server = if now.server.is_none() { format!("{}:", drive.server) } else { String::new() };
+        let device = format!("{server}{}", drive.path);
+        let is_plain = !device.contains(|letter: char| letter.is_whitespace() || "\"'\\#".contains(letter));
+        let device = if is_plain { device } else { quoted(&device) };
+        let _ = writeln!(text, "drive {} device {device}{spare}", name_of(drive));
     }
     for volume in &now.volumes {
+        if let Some(origin) = &volume.origin {
+            let _ = writeln!(text, "# volume {} is a clone of {origin}, which no file can say", volume.name);
+            continue;
+        }
         let layout: Option<Layout> = volume.layout.parse().ok();
         match layout.as_ref().and_then(Layout::plexes) {
-            Some(plexes) => vinum_volume(&mut text, now, (&volume.name, plexes)),
+            Some(plexes) => {
+                if let Some(options) = options(volume) {
+                    let _ = writeln!(text, "# volume {} has {options} too, which stays as it is", volume.name);
+                }
+                vinum_volume(&mut text, now, (&volume.name, plexes));
+            }
             None => {
                 let _ =
                     writeln!(text, "# volume {} has layout {}, which only TOML can say", volume.name, volume.layout);
@@ -80,12 +118,12 @@ pub fn toml(now: &Now) -> String {
         }
         text.push('\n');
     }
-    for drive in &now.drives {
+    for drive in there(now) {
         let (name, server, pool) = (name_of(drive), drive.server.to_string(), &drive.pool);
         let _ = writeln!(
             text,
-            "[[drive]]\nname = {name:?}\ndevice = {:?}\nserver = {server:?}\npool = {pool:?}",
-            drive.path
+            "[[drive]]\nname = {name:?}\ndevice = {}\nserver = {server:?}\npool = {pool:?}",
+            quoted(&drive.path)
         );
         if drive.purpose == DriveUse::Spare {
             let _ = writeln!(text, "spare = true");
@@ -93,6 +131,13 @@ pub fn toml(now: &Now) -> String {
         text.push('\n');
     }
     for volume in &now.volumes {
+        if let Some(origin) = &volume.origin {
+            let _ = writeln!(text, "# volume {} is a clone of {origin}, which no file can say\n", volume.name);
+            continue;
+        }
+        if let Some(options) = options(volume) {
+            let _ = writeln!(text, "# volume {} has {options} too, which stays as it is", volume.name);
+        }
         let _ = writeln!(text, "[[volume]]\nname = {:?}\npool = {:?}", volume.name, volume.pool);
         let layout: Option<Layout> = volume.layout.parse().ok();
         match layout.as_ref().and_then(Layout::plexes) {

@@ -264,7 +264,8 @@ impl Draft {
             return Ok(Reply::Done);
         }
         // One that is to be emptied has been replaced, or is not to be.
-        let spare = self.state.spare_for(&drive, &BTreeSet::new()).filter(|_| drive.purpose == DriveUse::Active);
+        let is_replaced = drive.purpose == DriveUse::Active && self.state.may_be_replaced(id);
+        let spare = self.state.spare_for(&drive, &BTreeSet::new()).filter(|_| is_replaced);
         if let Some(spare) = spare {
             self.set_drive_use(spare, DriveUse::Active)?;
         }

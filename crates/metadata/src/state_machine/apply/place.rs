@@ -8,7 +8,7 @@ use crate::record::{DriveRecord, DriveState, DriveUse, ServerState};
 use crate::refusal::Refusal;
 use crate::state::State;
 use std::sync::Arc;
-use tepal_model::layout::plexes::Subdisk;
+use tepal_model::layout::plexes::{Plexes, Subdisk};
 use tepal_model::size::{Size, exact};
 use tepal_model::{Layout, MapId, VolumeId};
 use tepal_placement::{Candidate, ChooseError, Table, allot as allotted, rotate};
@@ -44,6 +44,12 @@ pub fn allot(
         ChooseError::ChainedDomain => Refusal::ChainedDomain { layout: layout.to_string() },
         ChooseError::TooFew(rule) | ChooseError::Explicit(rule) => Refusal::Layout { rule: rule.to_string() },
     })?;
+    let fewest = table.columns.iter().map(|holders| holders.len()).min().unwrap_or(0);
+    if layout.plexes().is_some() && layout.fragments().are_copies() && usize::from(layout.min_copies) > fewest {
+        let (min, plural) = (layout.min_copies, if fewest == 1 { "y" } else { "ies" });
+        let rule = format!("min_copies={min}, and some of the volume has {fewest} cop{plural}, as its plexes lie");
+        return Err(Refusal::Layout { rule });
+    }
     Ok((Layout { domain: Some(table.domain), ..layout.clone() }, table))
 }
 
@@ -55,7 +61,13 @@ fn check_subdisks(state: &State, layout: &Layout, own: Option<MapId>) -> Result<
     let others = others.filter_map(|map| Some((map.volume, map.layout.plexes()?)));
     let taken: Vec<(VolumeId, &Subdisk)> =
         others.flat_map(|(volume, plexes)| plexes.subdisks().map(move |disk| (volume, disk))).collect();
-    for disk in plexes.subdisks() {
+    let own = own.and_then(|own| state.maps.get(&own)?.layout.plexes());
+    let had: Vec<&Subdisk> = own.into_iter().flat_map(Plexes::subdisks).collect();
+    // What stays is no news, whoever has it too: a clone that was flattened has the same subdisks as its origin.
+    let stays = |disk: &Subdisk| {
+        had.iter().any(|had| had.overlaps(disk) && had.length == disk.length && had.end() == disk.end())
+    };
+    for disk in plexes.subdisks().filter(|disk| !stays(disk)) {
         let capacity = state.drives.get(&disk.drive).map_or(0, |record| record.capacity);
         if disk.end() > capacity {
             let (drive, end, capacity) = (disk.drive, exact(disk.end()), Size(capacity));

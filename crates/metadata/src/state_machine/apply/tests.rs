@@ -644,6 +644,11 @@ fn a_layout_that_names_drives_has_its_columns_there_and_nothing_else_has_their_b
         let refusal = refused(&state, create("w", &layout)).to_string();
         assert!(refusal.contains(said), "{layout}: {refusal}");
     }
+    for (min_copies, fits) in [(1, true), (2, false)] {
+        let mut fresh = cluster(&[(1, 1), (2, 1), (3, 1)]);
+        let made = attempt(&mut fresh, create("w", &format!("{mirrored};min_copies={min_copies}")));
+        assert_eq!(made.is_ok(), fits, "{made:?}");
+    }
     let layout = Some(mirrored);
     let (name, pool) = ("w".to_owned(), DEFAULT_POOL.to_owned());
     let longer =

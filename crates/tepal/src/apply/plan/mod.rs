@@ -10,13 +10,16 @@ use space::Space;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use tepal_model::layout::plexes::{Organization, Plex, Plexes};
+use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
 use tepal_model::layout::{Layout, Protection};
 use tepal_model::size::{Size, exact};
 use tepal_model::text::shown;
 use tepal_model::{DriveId, ServerId};
 use tepal_placement::explicit;
-use tepal_server::api::types::{DriveInfo, DriveUse, PoolInfo, VolumeInfo};
+use tepal_server::api::types::{DriveInfo, DriveState, DriveUse, PoolInfo, VolumeInfo};
+
+/// The pool of drives and volumes that say none.
+const DEFAULT_POOL: &str = "default";
 
 /// What there is.
 #[derive(Clone, Debug)]
@@ -24,8 +27,8 @@ pub struct Now {
     pub drives: Vec<DriveInfo>,
     pub pools: Vec<PoolInfo>,
     pub volumes: Vec<VolumeInfo>,
-    /// Which has the devices of drives that don't say a server.
-    pub server: ServerId,
+    /// The only one, which has the devices of drives that don't say a server.
+    pub server: Option<ServerId>,
 }
 
 /// One change, told as a line of a difference.
@@ -41,9 +44,9 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether volumes can only be planned when it's done.
-    pub fn is_of_drives(&self) -> bool {
-        matches!(self, Step::CreatePool { .. } | Step::AddDrive { .. } | Step::NameDrive { .. } | Step::SetUse { .. })
+    /// Whether it adds something that volumes are planned with, and that can be taken out again.
+    pub fn is_first(&self) -> bool {
+        matches!(self, Step::CreatePool { .. } | Step::AddDrive { .. })
     }
 }
 
@@ -77,6 +80,8 @@ pub struct Plan {
 pub struct Drives {
     ids: BTreeMap<String, DriveId>,
     names: BTreeMap<DriveId, String>,
+    /// The pools of those that new columns can come to, and why others can't have any.
+    pools: BTreeMap<DriveId, Result<String, String>>,
 }
 
 impl Drives {
@@ -87,15 +92,27 @@ impl Drives {
         })
     }
 
-    /// Where plexes have the same drive below each other, it has one copy: as with Vinum, its loss is the loss of all of them.
-    fn shared(&self, plexes: &Plexes) -> Option<String> {
-        let (_, columns) = explicit(plexes).ok()?;
-        let most = columns.iter().map(|holders| holders.len()).max()?;
+    /// Refuses plexes that can't be made of these drives. What is said of some of them.
+    fn check(&self, plexes: &Plexes, pool: &str) -> Result<Option<String>, String> {
+        for drive in plexes.drives() {
+            let name = &self.names[&drive];
+            match &self.pools[&drive] {
+                Err(why) => return Err(format!("drive {name} {why}")),
+                Ok(other) if other != pool => return Err(format!("drive {name} is in pool {other}, not in {pool}")),
+                Ok(_) => {}
+            }
+        }
+        let (_, columns) = explicit(plexes).map_err(|error| error.to_string())?;
+        let most = columns.iter().map(|holders| holders.len()).max().unwrap_or(0);
         let fewer = columns.iter().filter(|holders| holders.len() < most).count();
-        (fewer > 0).then(|| {
+        // As with Vinum: the loss of a drive is the loss of all copies that it has.
+        Ok((fewer > 0).then(|| {
             let all = columns.len();
-            format!("of {all} combinations of subdisks, {fewer} have fewer than {most} drives: a plex is shorter there, or two have the same drive")
-        })
+            format!(
+                "of {all} combinations of subdisks, {fewer} are on fewer than {most} drives: a plex is shorter there, or two have \
+                 the same drive"
+            )
+        }))
     }
 
     /// A layout with the names of drives in place of their ids.
@@ -110,7 +127,7 @@ impl Drives {
             Organization::Striped { stripe } => format!("striped {}", exact(stripe)),
             Organization::Raid5 { stripe } => format!("raid5 {}", exact(stripe)),
         };
-        let disk = |disk: &tepal_model::layout::plexes::Subdisk| {
+        let disk = |disk: &Subdisk| {
             let name = self.names.get(&disk.drive).cloned().unwrap_or_else(|| disk.drive.to_string());
             format!("{name}:{}", exact(disk.length))
         };
@@ -125,14 +142,26 @@ impl Plan {
         let (drives, mut space) = plan.drives(wanted, now)?;
         let before = now.volumes.iter().filter_map(|volume| Some((&*volume.name, layout_of(volume)?)));
         let before: BTreeMap<&str, Layout> = before.collect();
-        for disk in before.values().filter_map(Layout::plexes).flat_map(Plexes::subdisks) {
-            space.take(disk);
+        // Clones have their origin's, and what a volume goes away from is taken until it's there.
+        let from = now.volumes.iter().filter_map(|volume| volume.layout.parse::<Layout>().ok());
+        let mut taken: Vec<Subdisk> = Vec::new();
+        for layout in from.chain(before.values().cloned()) {
+            for disk in layout.plexes().into_iter().flat_map(Plexes::subdisks) {
+                if !taken.iter().any(|other| other.overlaps(disk)) {
+                    space.take(disk);
+                }
+                taken.push(disk.clone());
+            }
         }
-        // What stays where it is comes first: what is new finds room beside it.
         let (known, new): (Vec<_>, Vec<_>) =
             wanted.volumes.iter().partition(|volume| before.contains_key(&*volume.name));
-        for volume in known.into_iter().chain(new) {
+        for volume in known {
             plan.volume(volume, (now, before.get(&*volume.name)), (&drives, &mut space))?;
+        }
+        // What others leave is theirs until they have left.
+        taken.iter().for_each(|disk| space.take(disk));
+        for volume in new {
+            plan.volume(volume, (now, None), (&drives, &mut space))?;
         }
         Ok(plan)
     }
@@ -154,9 +183,15 @@ impl Plan {
     }
 
     fn drives(&mut self, wanted: &Wanted, now: &Now) -> Result<(Drives, Space), Wrong> {
-        let mut drives = Drives { ids: BTreeMap::new(), names: BTreeMap::new() };
+        let mut drives = Drives { ids: BTreeMap::new(), names: BTreeMap::new(), pools: BTreeMap::new() };
         let mut space = Space::default();
         for drive in &now.drives {
+            let pool = match (drive.state, drive.purpose) {
+                (DriveState::Up, DriveUse::Active) => Ok(drive.pool.clone()),
+                (DriveState::Up, purpose) => Err(format!("is {purpose}")),
+                (state, _) => Err(format!("is {state}")),
+            };
+            drives.pools.insert(drive.id, pool);
             let name = drive.name.clone().unwrap_or_else(|| drive.id.to_string());
             drives.ids.insert(drive.id.to_string(), drive.id);
             drives.ids.insert(name.clone(), drive.id);
@@ -172,6 +207,10 @@ impl Plan {
                     stand_in
                 }
             };
+            if drive.is_spare || id.0 == u64::MAX - number as u64 {
+                let pool = drive.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned());
+                drives.pools.insert(id, if drive.is_spare { Err("is a spare".to_owned()) } else { Ok(pool) });
+            }
             drives.ids.insert(drive.name.clone(), id);
             drives.names.insert(id, drive.name.clone());
         }
@@ -180,16 +219,31 @@ impl Plan {
 
     /// `None` if it's to be added.
     fn drive(&mut self, drive: &WantedDrive, now: &Now) -> Result<Option<DriveId>, Wrong> {
-        let server = drive.server.unwrap_or(now.server);
         let wrong = |text: String| Err(Wrong::new(drive.at, text));
-        let is_it = |known: &&DriveInfo| known.path == drive.device && known.server == server;
         // What has no name is called by its id, also where it's printed.
         let is_called = |known: &&DriveInfo| match &known.name {
             Some(name) => *name == drive.name,
             None => known.id.to_string() == drive.name,
         };
-        let (by_name, by_place) = (now.drives.iter().find(is_called), now.drives.iter().find(is_it));
+        let by_name = now.drives.iter().find(is_called);
+        let server = drive.server.or(by_name.map(|known| known.server)).or(now.server);
+        let Some(server) = server else {
+            let text = format!(
+                "device {}: several servers may have it: say which one, as in s2:{}",
+                drive.device, drive.device
+            );
+            return Err(Wrong::new(drive.at, text));
+        };
+        let is_it = |known: &&DriveInfo| {
+            known.path == drive.device && known.server == server && known.purpose != DriveUse::Removed
+        };
+        let by_place = now.drives.iter().find(is_it);
         let (name, device) = (&drive.name, &drive.device);
+        if by_name.is_some_and(|known| known.purpose == DriveUse::Removed) {
+            return wrong(format!(
+                "drive {name} was removed, and volumes name it still: give the new one another name"
+            ));
+        }
         let known = match (by_name, by_place) {
             (None, None) => {
                 let (name, path, pool) = (name.clone(), device.clone(), drive.pool.clone());
@@ -225,34 +279,49 @@ impl Plan {
     ) -> Result<(), Wrong> {
         let wrong = |text: String| Err(Wrong::new(wanted.at, text));
         let known = now.volumes.iter().find(|volume| volume.name == wanted.name);
+        let mut is_final = true;
         let (size, layout) = match &wanted.content {
             Content::Anywhere { size, layout } => (*size, layout.clone()),
             Content::Plexes(plexes) => {
                 let had = before.and_then(Layout::plexes);
-                let plexes = plexes::settle((wanted, plexes), had, (drives, space, &mut self.notes))?;
-                if let Some(note) = drives.shared(&plexes) {
-                    self.notes.push(Wrong::new(wanted.at, note));
+                let settled = plexes::settle((wanted, plexes), had, (drives, space, &mut self.notes))?;
+                is_final = settled.is_final;
+                let pool = wanted.pool.as_deref().or(known.map(|known| &*known.pool)).unwrap_or(DEFAULT_POOL);
+                if had != Some(&settled.plexes) {
+                    let note = drives.check(&settled.plexes, pool);
+                    let note = note.map_err(|text| Wrong::new(wanted.at, format!("volume {}: {text}", wanted.name)))?;
+                    self.notes.extend(note.map(|note| Wrong::new(wanted.at, note)));
                 }
-                let mut layout = Layout::new(Protection::Plexes(Arc::new(plexes.clone())));
-                if let Some(before) = before {
-                    layout.durability = before.durability;
-                }
-                (plexes.size(), Some(layout))
+                let size = settled.plexes.size();
+                // A volume may be shorter than its plexes.
+                let size = known.filter(|_| had == Some(&settled.plexes)).map_or(size, |known| known.size);
+                (size, Some(with_options_of(before, settled.plexes)))
             }
         };
         let name = wanted.name.clone();
         let (Some(known), Some(before)) = (known, before) else {
-            let told = layout.as_ref().map_or_else(|| "as its pool has it".to_owned(), |layout| drives.tell(layout));
+            let told = match &layout {
+                Some(layout) if is_final => drives.tell(layout),
+                Some(_) => "plexes with all that is free on drives that are added first".to_owned(),
+                None => "as its pool has it".to_owned(),
+            };
             let (layout, pool) = (layout.map(|layout| layout.to_string()), wanted.pool.clone());
             self.steps.push(Step::CreateVolume { name, size, layout, pool, told });
             return Ok(());
         };
-        if size < known.size {
+        if let Some(pool) = wanted.pool.as_ref().filter(|pool| **pool != known.pool) {
+            return wrong(format!(
+                "volume {name} is in pool {}: `tepal volume relayout {name} --pool {pool}` moves it",
+                known.pool
+            ));
+        }
+        if size < known.size && is_final {
             let (has, size) = (exact(known.size), exact(size));
             return wrong(format!(
                 "volume {name} has {has}, and {size} would lose what is past them: `tepal volume resize {name} {size} --shrink` first"
             ));
         }
+        let before = &Layout { domain: before.domain.filter(|_| before.plexes().is_none()), ..before.clone() };
         match layout.filter(|layout| layout != before) {
             None if known.migration.is_some() => self.under_way.push(name.clone()),
             None => {}
@@ -266,11 +335,24 @@ impl Plan {
                 self.steps.push(Step::Relayout { name: name.clone(), layout: layout.to_string(), told });
             }
         }
-        if size > known.size {
+        if size > known.size && is_final {
             self.steps.push(Step::Grow { name, from: known.size, to: size });
         }
         Ok(())
     }
+}
+
+/// Plexes with all else as it was.
+fn with_options_of(before: Option<&Layout>, plexes: Plexes) -> Layout {
+    let mut layout = Layout::new(Protection::Plexes(Arc::new(plexes)));
+    if let Some(before) = before {
+        layout.durability = before.durability;
+        let fragments = layout.fragments();
+        if before.fragments().are_copies() == fragments.are_copies() {
+            layout.min_copies = before.min_copies.clamp(fragments.data, fragments.count());
+        }
+    }
+    layout
 }
 
 /// What a volume has, or is on its way to.

@@ -8,73 +8,129 @@ use tepal_model::DriveId;
 use tepal_model::layout::plexes::{MAX_PLEX, Organization, Plex, Plexes, Subdisk};
 use tepal_model::size::{BLOCK, exact};
 
-/// What the plexes of a volume come to. Their subdisks are taken of the space.
+/// What the plexes of a volume come to.
+pub struct Settled {
+    pub plexes: Plexes,
+    /// Whether all lengths are known: not if a subdisk takes all of a drive that is to be added first.
+    pub is_final: bool,
+}
+
+/// A plex with what it's to have of an earlier one.
+struct Kept<'a> {
+    plex: &'a WantedPlex,
+    /// Its own name, or the one that its number gives it.
+    name: String,
+    /// In the order of the plex.
+    subdisks: Vec<(&'a WantedSubdisk, DriveId)>,
+    before: Option<&'a Plex>,
+}
+
+/// Whether a plex goes on from an earlier one.
+type GoesOn = dyn Fn(&Kept<'_>, &Plex) -> bool;
+
+impl<'a> Kept<'a> {
+    /// The subdisk that was at this place on this drive.
+    fn had(&self, at: usize) -> Option<&'a Subdisk> {
+        self.before.and_then(|before| before.subdisks.get(at)).filter(|had| had.drive == self.subdisks[at].1)
+    }
+
+    fn stripe(&self) -> Option<u64> {
+        match self.plex.organization {
+            Organization::Concat => None,
+            Organization::Striped { stripe } | Organization::Raid5 { stripe } => Some(stripe),
+        }
+    }
+}
+
+/// Settles all plexes of a volume. Their subdisks are taken of the space, and the places of those that go are given back.
 pub fn settle(
     (volume, plexes): (&WantedVolume, &[WantedPlex]),
     before: Option<&Plexes>,
     (drives, space, notes): (&Drives, &mut Space, &mut Vec<Wrong>),
-) -> Result<Plexes, Wrong> {
-    let mut settled = Vec::new();
-    for (number, plex) in plexes.iter().enumerate() {
-        let before = before.and_then(|before| before.plexes().get(number));
-        let before = before.filter(|before| is_alike(before.organization, plex.organization));
-        let own = format!("{}.p{number}", volume.name);
-        let name = plex.name.clone().filter(|name| *name != own);
-        let own = name.clone().unwrap_or(own);
-        let subdisks = subdisks((plex, &own), before, (drives, &mut *space, &mut *notes))?;
-        settled.push(Plex { name, organization: plex.organization, subdisks });
+) -> Result<Settled, Wrong> {
+    let kept = keep(&volume.name, plexes, before, drives)?;
+    let stays = |disk: &Subdisk| kept.iter().any(|kept| (0..kept.subdisks.len()).any(|at| kept.had(at) == Some(disk)));
+    before.into_iter().flat_map(Plexes::subdisks).filter(|disk| !stays(disk)).for_each(|disk| space.give_back(disk));
+    let (mut settled, mut is_final) = (Vec::new(), true);
+    for (number, kept) in kept.iter().enumerate() {
+        let (lengths, are_known) = lengths(kept, space, notes)?;
+        is_final &= are_known;
+        let name = kept.plex.name.clone().filter(|name| *name != format!("{}.p{number}", volume.name));
+        let subdisks = subdisks(kept, &lengths, space, notes)?;
+        settled.push(Plex { name, organization: kept.plex.organization, subdisks });
     }
-    Plexes::new(settled).map_err(|error| Wrong::new(volume.at, format!("volume {}: {error}", volume.name)))
+    let wrong = |error| Wrong::new(volume.at, format!("volume {}: {error}", volume.name));
+    Ok(Settled { plexes: Plexes::new(settled).map_err(wrong)?, is_final })
 }
 
-fn is_alike(one: Organization, other: Organization) -> bool {
-    std::mem::discriminant(&one) == std::mem::discriminant(&other)
+/// Which earlier plex each goes on from: the one of its name, else one on the same drives, else the one of its number.
+fn keep<'a>(
+    volume: &str,
+    plexes: &'a [WantedPlex],
+    before: Option<&'a Plexes>,
+    drives: &Drives,
+) -> Result<Vec<Kept<'a>>, Wrong> {
+    let mut all = Vec::new();
+    for (number, plex) in plexes.iter().enumerate() {
+        let mut subdisks: Vec<&WantedSubdisk> = plex.subdisks.iter().collect();
+        // A file that is printed may have them in any order.
+        if subdisks.iter().all(|disk| disk.plex_offset.is_some()) {
+            subdisks.sort_by_key(|disk| disk.plex_offset);
+        }
+        let subdisks = subdisks.into_iter().map(|disk| Ok((disk, drives.id(disk)?))).collect::<Result<_, Wrong>>()?;
+        let name = plex.name.clone().unwrap_or_else(|| format!("{volume}.p{number}"));
+        all.push(Kept { plex, name, subdisks, before: None });
+    }
+    let mut left: Vec<(usize, &Plex)> = before.map_or(&[][..], |before| before.plexes()).iter().enumerate().collect();
+    let is_named = |kept: &Kept<'_>, had: &Plex| had.name.is_some() && had.name == kept.plex.name;
+    let has_drives = |kept: &Kept<'_>, had: &Plex| {
+        had.subdisks.iter().map(|disk| disk.drive).eq(kept.subdisks.iter().map(|(_, drive)| *drive))
+    };
+    let begins_so = |kept: &Kept<'_>, had: &Plex| {
+        let (had, now) = (had.subdisks.first(), kept.subdisks.first());
+        had.zip(now).is_some_and(|(had, now)| had.drive == now.1)
+    };
+    let ways: [&GoesOn; 3] = [&is_named, &has_drives, &begins_so];
+    for is_it in ways {
+        for (number, kept) in all.iter_mut().enumerate().filter(|(_, kept)| kept.before.is_none()) {
+            let alike = |had: &Plex| {
+                std::mem::discriminant(&had.organization) == std::mem::discriminant(&kept.plex.organization)
+            };
+            // The one of the same number, if it's one of several.
+            let found = left.iter().filter(|(_, had)| alike(had) && is_it(kept, had));
+            if let Some(&(at, had)) = found.min_by_key(|(at, _)| at.abs_diff(number)) {
+                kept.before = Some(had);
+                left.retain(|(other, _)| *other != at);
+            }
+        }
+    }
+    Ok(all)
 }
 
 fn subdisks(
-    (plex, own): (&WantedPlex, &str),
-    before: Option<&Plex>,
-    (drives, space, notes): (&Drives, &mut Space, &mut Vec<Wrong>),
+    kept: &Kept<'_>,
+    lengths: &[u64],
+    space: &mut Space,
+    notes: &mut Vec<Wrong>,
 ) -> Result<Vec<Subdisk>, Wrong> {
-    let mut wanted: Vec<&WantedSubdisk> = plex.subdisks.iter().collect();
-    let stripe = match plex.organization {
-        Organization::Concat => None,
-        Organization::Striped { stripe } | Organization::Raid5 { stripe } => Some(stripe),
-    };
-    if let Some(stripe) = stripe {
-        in_order(&mut wanted, stripe)?;
-    }
-    let ids = wanted.iter().map(|disk| drives.id(disk)).collect::<Result<Vec<DriveId>, Wrong>>()?;
-    let had = |at: usize| before.and_then(|before| before.subdisks.get(at)).filter(|had| had.drive == ids[at]);
-    let lengths = lengths(&wanted, &ids, (&had, stripe), (space, notes))?;
     let (mut settled, mut end) = (Vec::new(), 0u64);
-    for (at, disk) in wanted.iter().enumerate() {
-        let (drive, length) = (ids[at], lengths[at]);
-        let plex_offset = match stripe {
-            None => disk.plex_offset.unwrap_or(end),
-            Some(_) => 0,
-        };
-        let default = format!("{own}.s{at}");
+    for (at, (&(disk, drive), &length)) in kept.subdisks.iter().zip(lengths).enumerate() {
+        let plex_offset = plex_offset(kept, (at, disk), end, notes)?;
+        let default = format!("{}.s{at}", kept.name);
         let name = disk.name.clone().filter(|name| *name != default);
-        let stays = had(at).filter(|had| had.length == length);
-        let stays = stays.filter(|had| disk.drive_offset.is_none_or(|offset| offset == had.drive_offset));
-        let drive_offset = match (stays, disk.drive_offset) {
-            (Some(had), _) => had.drive_offset,
-            (None, Some(offset)) => offset,
-            (None, None) => space.first_fit(drive, length).ok_or_else(|| {
-                let left = exact(space.largest(drive).unwrap_or(0));
-                let text =
-                    format!("drive {} has no free piece of {}: its largest is {left}", disk.drive, exact(length));
-                Wrong::new(disk.at, text)
-            })?,
-        };
+        let had = kept.had(at);
+        had.into_iter().for_each(|had| space.give_back(had));
+        let on = |drive_offset| Subdisk { name: name.clone(), drive, drive_offset, length, plex_offset };
+        let stays = had.map(|had| had.drive_offset).filter(|offset| space.has(&on(*offset)));
+        let drive_offset = disk.drive_offset.or(stays).or_else(|| space.first_fit(drive, length)).ok_or_else(|| {
+            let left = exact(space.largest(drive).unwrap_or(0));
+            let text = format!("drive {} has no free piece of {}: its largest is {left}", disk.drive, exact(length));
+            Wrong::new(disk.at, text)
+        })?;
         if drive_offset.checked_add(length).is_none_or(|end| end > 2 * MAX_PLEX) {
             return Err(Wrong::new(disk.at, "it's longer than any drive"));
         }
-        let one = Subdisk { name, drive, drive_offset, length, plex_offset };
-        if let Some(had) = had(at) {
-            space.give_back(had);
-        }
+        let one = on(drive_offset);
         if !space.has(&one) {
             let (offset, length) = (exact(drive_offset), exact(length));
             let text = format!("{length} from {offset} on aren't free on drive {}", disk.drive);
@@ -87,63 +143,82 @@ fn subdisks(
     Ok(settled)
 }
 
-/// The subdisks of a plex with stripes are where their numbers say. A file that is printed may have them in any order.
-fn in_order(wanted: &mut [&WantedSubdisk], stripe: u64) -> Result<(), Wrong> {
-    if wanted.iter().all(|disk| disk.plex_offset.is_some()) {
-        wanted.sort_by_key(|disk| disk.plex_offset);
-    }
-    let is_else = |(disk, number): &(&&WantedSubdisk, u64)| {
-        disk.plex_offset.is_some_and(|offset| Some(offset) != stripe.checked_mul(*number))
-    };
-    match wanted.iter().zip(0..).find(is_else) {
-        Some((disk, number)) => {
-            let place = exact(stripe.saturating_mul(number));
-            let text = format!("with stripes, each subdisk begins a stripe after the one before: this one at {place}");
-            Err(Wrong::new(disk.at, text))
+/// Where a subdisk begins in a concatenated plex; with stripes, its number says it, and 0 stands for that.
+fn plex_offset(
+    kept: &Kept<'_>,
+    (at, disk): (usize, &WantedSubdisk),
+    end: u64,
+    notes: &mut Vec<Wrong>,
+) -> Result<u64, Wrong> {
+    match (kept.stripe(), disk.plex_offset) {
+        (None, None) => Ok(end),
+        (None, Some(offset)) => {
+            let whole = offset / BLOCK * BLOCK;
+            if whole != offset {
+                let text = format!(
+                    "it begins at whole blocks of 4K in the plex: {} is taken as {}",
+                    exact(offset),
+                    exact(whole)
+                );
+                notes.push(Wrong::new(disk.at, text));
+            }
+            Ok(whole)
         }
-        None => Ok(()),
+        (Some(_), None) => Ok(0),
+        (Some(stripe), Some(offset)) => {
+            // A stripe may have been rounded up.
+            let place = stripe.saturating_mul(at as u64);
+            match place.checked_sub(offset).is_some_and(|less| less < BLOCK * at.max(1) as u64) {
+                true => Ok(0),
+                false => {
+                    let place = exact(place);
+                    let text =
+                        format!("with stripes, each subdisk begins a stripe after the one before: this one at {place}");
+                    Err(Wrong::new(disk.at, text))
+                }
+            }
+        }
     }
 }
 
-/// How long each is: whole blocks, and with stripes whole stripes, as many of each.
-fn lengths<'a>(
-    wanted: &[&WantedSubdisk],
-    ids: &[DriveId],
-    (had, stripe): (&impl Fn(usize) -> Option<&'a Subdisk>, Option<u64>),
-    (space, notes): (&Space, &mut Vec<Wrong>),
-) -> Result<Vec<u64>, Wrong> {
+/// How long each is: whole blocks, and with stripes whole stripes, as many of each. And whether that is known of all.
+fn lengths(kept: &Kept<'_>, space: &Space, notes: &mut Vec<Wrong>) -> Result<(Vec<u64>, bool), Wrong> {
     // So that two that take all that is free don't take the same.
     let mut space = space.clone();
-    let mut lengths = Vec::new();
-    for (at, disk) in wanted.iter().enumerate() {
-        let length = match (disk.length, had(at)) {
-            (Some(length), _) => length / BLOCK * BLOCK,
-            (None, Some(had)) => had.length,
-            (None, None) => match space.largest(ids[at]) {
+    let mut lengths: Vec<Option<u64>> = Vec::new();
+    for (at, &(disk, drive)) in kept.subdisks.iter().enumerate() {
+        let length = match (disk.length, kept.had(at)) {
+            (Some(length), _) => Some(length / BLOCK * BLOCK),
+            (None, Some(had)) => Some(had.length),
+            (None, None) => match space.largest(drive) {
                 Some(0) => return Err(Wrong::new(disk.at, format!("drive {} has no free piece", disk.drive))),
-                Some(length) => length,
-                None => stripe.unwrap_or(BLOCK), // of a drive that is to be added: a stand-in until then
+                largest => largest,
             },
         };
-        if let (None, Some(offset)) = (had(at), space.first_fit(ids[at], length.max(1))) {
-            let plex_offset = 0;
-            space.take(&Subdisk { name: None, drive: ids[at], drive_offset: offset, length, plex_offset });
+        if let (None, Some(length)) = (kept.had(at), length)
+            && let Some(drive_offset) = space.first_fit(drive, length.max(1))
+        {
+            space.take(&Subdisk { name: None, drive, drive_offset, length, plex_offset: 0 });
         }
         lengths.push(length);
     }
-    if let Some(stripe) = stripe {
-        let shortest = lengths.iter().copied().min().unwrap_or(0) / stripe * stripe;
-        lengths.fill(shortest);
-    }
-    for (disk, &length) in wanted.iter().zip(&lengths) {
+    let is_known = lengths.iter().all(Option::is_some);
+    let least = kept.stripe().unwrap_or(BLOCK);
+    let shortest = lengths.iter().flatten().copied().min().unwrap_or(least) / least * least;
+    let whole = |length: Option<u64>| match kept.stripe() {
+        Some(_) => shortest,
+        None => length.unwrap_or(BLOCK), // a stand-in, until the drive is added
+    };
+    let lengths: Vec<u64> = lengths.into_iter().map(whole).collect();
+    for ((disk, _), &length) in kept.subdisks.iter().zip(&lengths) {
         if length == 0 {
-            let least = exact(stripe.unwrap_or(BLOCK));
-            return Err(Wrong::new(disk.at, format!("too short: it has at least {least}")));
+            return Err(Wrong::new(disk.at, format!("too short: it has at least {}", exact(least))));
         }
-        if let Some(asked) = disk.length.filter(|asked| *asked != length) {
-            let why = if stripe.is_some() { "whole stripes, as many on each subdisk" } else { "whole blocks of 4K" };
+        if let Some(asked) = disk.length.filter(|asked| *asked != length && is_known) {
+            let why =
+                if kept.stripe().is_some() { "whole stripes, as many on each subdisk" } else { "whole blocks of 4K" };
             notes.push(Wrong::new(disk.at, format!("{} of {} are used: {why}", exact(length), exact(asked))));
         }
     }
-    Ok(lengths)
+    Ok((lengths, is_known))
 }

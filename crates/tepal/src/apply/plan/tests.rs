@@ -1,6 +1,5 @@
 use super::*;
 use crate::apply::vinum;
-use tepal_server::api::types::DriveState;
 
 const DRIVE: u64 = 1 << 30;
 
@@ -37,7 +36,7 @@ fn now(plans: &[&Plan]) -> Now {
         _ => None,
     };
     let volumes = steps.filter_map(volume).map(|said| serde_json::from_value(said).expect("a volume")).collect();
-    Now { drives, pools: Vec::new(), volumes, server: ServerId(1) }
+    Now { drives, pools: Vec::new(), volumes, server: Some(ServerId(1)) }
 }
 
 fn plan(text: &str, now: &Now) -> Result<Plan, Wrong> {
@@ -129,4 +128,124 @@ fn a_new_drive_is_added_named_and_used() {
     let text = "drive z device /dev/z hotspare\ndrive y device /dev/y\nvolume v\nplex org concat\nsd drive y\n";
     let plan = plan(text, &now(&[])).unwrap();
     assert_eq!(told(&plan)[..2], ["+ drive z: /dev/z of s1, a spare", "+ drive y: /dev/y of s1"]);
+}
+
+fn layout(plan: &Plan) -> &str {
+    match &plan.steps[..] {
+        [Step::CreateVolume { layout: Some(layout), .. } | Step::Relayout { layout, .. }, ..] => layout,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Story: the first plex was taken out of the printed file. Its mirror was matched with it by number, and its own place wasn't free.
+#[test]
+fn the_first_plex_goes_and_the_other_stays_where_it_is() {
+    let both =
+        "volume v\nplex org concat\nsd length 512m drive a\nplex org concat\nsd length 512m drive b driveoffset 64m\n";
+    let first = plan(both, &now(&[])).unwrap();
+    for line in ["sd length 512m drive b", "sd length 512m drive b driveoffset 64m", "sd drive b"] {
+        let one = plan(&format!("volume v\nplex org concat\n{line}\n"), &now(&[&first])).unwrap();
+        assert_eq!(layout(&one), "plexes:concat(000000000000000b:64M+512M)", "{line}");
+    }
+}
+
+#[test]
+fn a_subdisk_becomes_longer_where_it_is() {
+    let first = plan("volume v\nplex org concat\nsd length 600m drive a\n", &now(&[])).unwrap();
+    let longer = plan("volume v\nplex org concat\nsd length 800m drive a\n", &now(&[&first])).unwrap();
+    assert_eq!(layout(&longer), "plexes:concat(000000000000000a:0+800M)");
+}
+
+/// Story: a clone has its origin's layout, so its subdisks were taken twice, and the unchanged file was refused.
+#[test]
+fn a_clone_is_no_obstacle() {
+    let text = "volume v\nplex org concat\nsd length 512m drive a\n";
+    let first = plan(text, &now(&[])).unwrap();
+    let mut now = now(&[&first]);
+    let clone = VolumeInfo { name: "c".to_owned(), ..now.volumes[0].clone() };
+    now.volumes.push(clone);
+    assert_eq!(plan(text, &now).unwrap().steps, []);
+}
+
+#[test]
+fn what_a_volume_leaves_is_not_given_to_a_new_one() {
+    let first = plan("volume v\nplex org concat\nsd length 900m drive a\n", &now(&[])).unwrap();
+    let both = "volume v\nplex org concat\nsd length 900m drive b\nvolume w\nplex org concat\nsd length 900m drive a\n";
+    let refused = plan(both, &now(&[&first])).unwrap_err();
+    assert!(refused.at.line == 6 && refused.text.contains("no free piece of 900M"), "{refused}");
+}
+
+#[test]
+fn a_volume_shorter_than_its_plexes_stays_so() {
+    let text = "volume v\nplex org concat\nsd length 512m drive a\n";
+    let first = plan(text, &now(&[])).unwrap();
+    let mut now = now(&[&first]);
+    now.volumes[0].size = 300 << 20;
+    assert_eq!(plan(text, &now).unwrap().steps, []);
+}
+
+#[test]
+fn options_beside_the_plexes_stay() {
+    let text = "volume v\nplex org concat\nsd length 512m drive a\nplex org concat\nsd length 512m drive b\n";
+    let first = plan(text, &now(&[])).unwrap();
+    let mut now = now(&[&first]);
+    now.volumes[0].layout += ";durability=flush;domain=drive;min_copies=2";
+    assert_eq!(plan(text, &now).unwrap().steps, []);
+}
+
+#[test]
+fn subdisks_printed_in_another_order_are_the_same() {
+    let text = "volume v\nplex org striped 279k\nsd length 2790k drive a\nsd length 2790k drive b\nplex org concat\nsd length 1001s drive c\nsd length 8m drive c\n";
+    let first = plan(text, &now(&[])).unwrap();
+    let printed = "volume v\nplex org striped 558s\nsd len 5040s drive b plexoffset 558s\nsd len 5040s drive a plexoffset 0s\n\
+        plex org concat\nsd len 16384s drive c plexoffset 1001s\nsd len 1001s drive c plexoffset 0\n";
+    assert_eq!(plan(printed, &now(&[&first])).unwrap().steps, []);
+}
+
+#[test]
+fn drives_that_take_nothing_new_are_refused() {
+    let text = "volume v\nplex org concat\nsd length 1m drive a\n";
+    let with = |change: fn(&mut DriveInfo)| {
+        let mut now = now(&[]);
+        change(&mut now.drives[0]);
+        plan(text, &now).unwrap_err().text
+    };
+    assert!(with(|drive| drive.purpose = DriveUse::Spare).contains("drive a is spare"));
+    assert!(with(|drive| drive.state = DriveState::Offline).contains("drive a is offline"));
+    assert!(with(|drive| drive.pool = "other".to_owned()).contains("is in pool other, not in default"));
+    let spare = "drive z device /dev/z hotspare\nvolume v\nplex org concat\nsd length 1m drive z\n";
+    assert!(plan(spare, &now(&[])).unwrap_err().text.contains("drive z is a spare"));
+    let mut gone = now(&[]);
+    gone.drives[0].purpose = DriveUse::Removed;
+    assert!(plan("drive a device /dev/a\n", &gone).unwrap_err().text.contains("give the new one another name"));
+    assert_eq!(told(&plan("drive z device /dev/a\n", &gone).unwrap()), ["+ drive z: /dev/a of s1"]);
+}
+
+#[test]
+fn too_many_combinations_are_refused_before_anything_is_done() {
+    let plex = |count: u64, drive: &str| {
+        let disks = (0..count).map(|_| format!("sd length 8m drive {drive}\n")).collect::<String>();
+        format!("plex org striped 64k\n{disks}")
+    };
+    let text = format!("volume v\n{}{}", plex(31, "a"), plex(37, "b"));
+    let refused = plan(&text, &now(&[])).unwrap_err();
+    assert!(refused.text.contains("1147 combinations"), "{refused}");
+}
+
+#[test]
+fn a_plex_that_a_new_drive_extends_isnt_cut_by_it() {
+    let first =
+        plan("volume v\nplex org striped 512k\nsd length 128m drive a\nsd length 128m drive b\n", &now(&[])).unwrap();
+    let more = "drive z device /dev/z\nvolume v\nplex org striped 512k\nsd length 128m drive a\nsd length 128m drive b\nsd drive z\n";
+    let more = plan(more, &now(&[&first])).unwrap();
+    assert_eq!(told(&more)[0], "+ drive z: /dev/z of s1");
+}
+
+#[test]
+fn with_several_servers_a_new_drive_says_its_own() {
+    let mut several = now(&[]);
+    several.server = None;
+    assert!(plan("drive z device /dev/z\n", &several).unwrap_err().text.contains("say which one, as in s2:/dev/z"));
+    assert_eq!(told(&plan("drive z device s2:/dev/z\n", &several).unwrap()), ["+ drive z: /dev/z of s2"]);
+    assert_eq!(plan("drive a device /dev/a\n", &several).unwrap().steps, []);
 }

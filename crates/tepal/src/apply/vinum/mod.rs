@@ -114,7 +114,11 @@ impl Reader {
         }
         let device =
             device.ok_or_else(|| Wrong::new(line.end, format!("drive {own} wants a device: device /dev/...")))?;
-        if !device.text.starts_with('/') {
+        let (server, path) = match device.text.split_once(':') {
+            Some((server, path)) => (server.parse().ok(), path),
+            None => (None, &*device.text),
+        };
+        if !path.starts_with('/') || (server.is_none() && path.len() < device.text.len()) {
             let text = format!("device '{}': it's an absolute path, as in /dev/sdb", shown(&device.text));
             return Err(Wrong::new(device.at, text));
         }
@@ -122,14 +126,14 @@ impl Reader {
             if other.name == own {
                 return Err(Wrong::new(first.at, format!("drive {own} is defined already, on {}", other.at)));
             }
-            if other.device == device.text {
+            if other.device == path && other.server == server {
                 let text = format!("device {} is drive {}'s already, on {}", device.text, other.name, other.at);
                 return Err(Wrong::new(device.at, text));
             }
         }
         self.last_drive = Some(own.clone());
-        let device = device.text.clone();
-        self.wanted.drives.push(WantedDrive { at: first.at, name: own, device, server: None, pool: None, is_spare });
+        let device = path.to_owned();
+        self.wanted.drives.push(WantedDrive { at: first.at, name: own, device, server, pool: None, is_spare });
         Ok(())
     }
 
