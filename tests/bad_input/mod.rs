@@ -14,7 +14,7 @@ fn a_wrong_command_is_one_line_of_error_and_changes_nothing() {
     cluster.create("v0", "4M", "mirror:2");
     let before = cluster.volume("v0");
     let long = "a".repeat(100_000);
-    let cases: [(i32, &[&str]); 26] = [
+    let cases: [(i32, &[&str]); 27] = [
         (2, &["frobnicate"]),
         (2, &["volume", "create"]),
         (2, &["volume", "create", "x"]),
@@ -36,7 +36,8 @@ fn a_wrong_command_is_one_line_of_error_and_changes_nothing() {
         (1, &["volume", "rename", "x", "y"]),
         (1, &["volume", "scrub", "x"]),
         (1, &["volume", "export", "x"]),
-        (2, &["drive", "rm", "zz"]),
+        (1, &["drive", "rm", "zz"]),
+        (2, &["drive", "rm", "z/z"]),
         (1, &["drive", "rm", "0123456789abcdef"]),
         (2, &["drive", "add", "1", "/dev/x"]),
         (1, &["drive", "inspect", "/nowhere"]),
