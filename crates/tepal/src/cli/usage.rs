@@ -105,7 +105,7 @@ mod tests {
             (&["snapshot", "rm", "v0@a@b"], "'a@b' is not a name"),
             (&["snapshot", "rename", "v0@a", "v0@b"], "'v0@b' is not a name"),
             (&["volume", "export", "v0", "--since", "v0@a"], "not a name"),
-            (&["drive", "rm", "zz"], "'zz' is not a drive's id"),
+            (&["drive", "rm", "z/z"], "'z/z' is neither a drive's name"),
             (&["drive", "add", "1", "/dev/x"], "server"),
             (&["status", "-o", "yaml"], "json"),
             (&["--frobnicate"], "--frobnicate"),
