@@ -162,7 +162,7 @@ pub fn fewer_without(drive: DriveId, state: &State) -> String {
         Some(record) if record.state != DriveState::Failed && record.purpose != DriveUse::Removed => {
             format!("it has fewer copies until {held} is back: {}", comeback(&[drive], state))
         }
-        _ if !state.may_be_replaced(drive) => {
+        _ if state.maps.values().any(|map| map.uses(drive)) && !state.may_be_replaced(drive) => {
             format!(
                 "it has fewer copies until `tepal apply` or `tepal volume relayout` gives it a drive in place of {held}"
             )
