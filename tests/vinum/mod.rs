@@ -2,6 +2,7 @@
 //! one after the other.
 
 use crate::cluster::{Cluster, Media, Plan};
+use crate::nbd::noise;
 use crate::program;
 use std::path::PathBuf;
 
@@ -33,17 +34,6 @@ fn written(cluster: &Cluster, name: &str, text: &str) -> String {
     let path = cluster.folder().join(name);
     std::fs::write(&path, text).expect("space");
     path.to_str().expect("ours").to_owned()
-}
-
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..length / 8).flat_map(|_| next()).collect()
 }
 
 /// Each volume's first bytes and its last, which every subdisk has some of.

@@ -66,7 +66,8 @@ pub fn explicit(plexes: &Plexes) -> Result<(Geometry, Vec<ColumnHolders>), Layou
     if let [plex @ Plex { organization: Organization::Raid5 { .. }, .. }] = plexes.plexes() {
         return Ok(with_parity(plex, extent));
     }
-    let mut edges: Vec<u64> = plexes.plexes().iter().flat_map(parts).flat_map(|(first, end)| [first, end]).collect();
+    let mut edges: Vec<u64> =
+        plexes.plexes().iter().flat_map(Plex::parts).flat_map(|(first, end)| [first, end]).collect();
     edges.sort_unstable();
     edges.dedup();
     let (mut sections, mut columns): (Vec<Section>, Vec<ColumnHolders>) = (Vec::new(), Vec::new());
@@ -127,16 +128,6 @@ fn turn(plexes: &[&Plex], extent: u64) -> (u64, u64) {
     }
     let unit = striped.iter().fold(0, |all, (stripe, _)| gcd(all, *stripe));
     (unit, striped.iter().fold(1, |all, (stripe, count)| lcm(all, (stripe / unit).saturating_mul(*count))))
-}
-
-/// The stretches of the volume in which a plex has the same subdisk, or goes round.
-fn parts(plex: &Plex) -> Vec<(u64, u64)> {
-    match plex.organization {
-        Organization::Concat => {
-            plex.subdisks.iter().map(|disk| (disk.plex_offset, disk.plex_offset + disk.length)).collect()
-        }
-        Organization::Striped { .. } | Organization::Raid5 { .. } => vec![(0, plex.size())],
-    }
 }
 
 /// The drive on which a plex has a byte of the volume.

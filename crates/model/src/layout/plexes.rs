@@ -54,6 +54,25 @@ pub enum Organization {
     },
 }
 
+impl Organization {
+    /// As layouts and files write it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Organization::Concat => "concat",
+            Organization::Striped { .. } => "striped",
+            Organization::Raid5 { .. } => "raid5",
+        }
+    }
+
+    /// Bytes of one subdisk before the next has its turn, if they have turns.
+    pub const fn stripe(self) -> Option<u64> {
+        match self {
+            Organization::Concat => None,
+            Organization::Striped { stripe } | Organization::Raid5 { stripe } => Some(stripe),
+        }
+    }
+}
+
 /// A stretch of one drive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subdisk {
@@ -217,8 +236,8 @@ impl Plex {
         self.parts().last().map_or(0, |(_, end)| *end)
     }
 
-    /// The stretches of the volume that it has, as first byte and end, in order.
-    fn parts(&self) -> Vec<(u64, u64)> {
+    /// The stretches of the volume that it has, as first byte and end, in order: of stripes, all of them are one.
+    pub fn parts(&self) -> Vec<(u64, u64)> {
         let count = self.subdisks.len() as u64;
         match self.organization {
             Organization::Concat => {
@@ -231,23 +250,15 @@ impl Plex {
 
     /// Every place in the volume where its drives change is a multiple of something of these, or is one of these.
     fn edges(&self) -> Vec<u64> {
-        let stripe = match self.organization {
-            Organization::Concat => None,
-            Organization::Striped { stripe } | Organization::Raid5 { stripe } => Some(stripe),
-        };
-        self.parts().into_iter().flat_map(|(first, end)| [first, end]).chain(stripe).collect()
+        let ends = self.parts().into_iter().flat_map(|(first, end)| [first, end]);
+        ends.chain(self.organization.stripe()).collect()
     }
 
     fn check(&self, plex: usize) -> Result<(), PlexesError> {
-        let unit = match self.organization {
-            Organization::Concat => BLOCK,
-            Organization::Striped { stripe } | Organization::Raid5 { stripe } => {
-                if stripe == 0 || stripe % BLOCK != 0 {
-                    return Err(PlexesError::Stripe { plex, stripe });
-                }
-                stripe
-            }
-        };
+        let unit = self.organization.stripe().unwrap_or(BLOCK);
+        if unit == 0 || !unit.is_multiple_of(BLOCK) {
+            return Err(PlexesError::Stripe { plex, stripe: unit });
+        }
         check_name(self.name.as_deref())?;
         let first = self.subdisks.first().ok_or(PlexesError::Empty(plex))?.length;
         let mut end = 0u64;
@@ -369,10 +380,9 @@ impl fmt::Display for Plexes {
 impl Plexes {
     /// How the plexes are organized, without their subdisks: for lists.
     pub fn outline(&self) -> String {
-        let outline = |plex: &Plex| match plex.organization {
-            Organization::Concat => format!("concat of {}", plex.subdisks.len()),
-            Organization::Striped { stripe } => format!("striped/{} of {}", exact(stripe), plex.subdisks.len()),
-            Organization::Raid5 { stripe } => format!("raid5/{} of {}", exact(stripe), plex.subdisks.len()),
+        let outline = |plex: &Plex| {
+            let stripe = plex.organization.stripe().map(|stripe| format!("/{}", exact(stripe))).unwrap_or_default();
+            format!("{}{stripe} of {}", plex.organization.word(), plex.subdisks.len())
         };
         format!("plexes: {}", self.plexes.iter().map(outline).collect::<Vec<_>>().join(" | "))
     }
@@ -381,11 +391,9 @@ impl Plexes {
 impl fmt::Display for Plex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_name(f, self.name.as_deref())?;
-        match self.organization {
-            Organization::Concat => f.write_str("concat(")?,
-            Organization::Striped { stripe } => write!(f, "striped/{}(", exact(stripe))?,
-            Organization::Raid5 { stripe } => write!(f, "raid5/{}(", exact(stripe))?,
-        }
+        f.write_str(self.organization.word())?;
+        self.organization.stripe().map_or(Ok(()), |stripe| write!(f, "/{}", exact(stripe)))?;
+        f.write_str("(")?;
         let mut end = 0;
         for (number, disk) in self.subdisks.iter().enumerate() {
             f.write_str(if number > 0 { "," } else { "" })?;

@@ -4,7 +4,7 @@ use super::plan::Now;
 use std::fmt::Write;
 use tepal_model::DriveId;
 use tepal_model::Layout;
-use tepal_model::layout::plexes::{Organization, Plex, Plexes};
+use tepal_model::layout::plexes::{Plex, Plexes};
 use tepal_model::size::exact;
 use tepal_server::api::types::{DriveInfo, DriveUse, VolumeInfo};
 
@@ -82,12 +82,9 @@ fn vinum_volume(text: &mut String, now: &Now, (volume, plexes): (&str, &Plexes))
     let _ = writeln!(text, "volume {volume}");
     for (number, plex) in plexes.plexes().iter().enumerate() {
         let own = plex.name.clone().unwrap_or_else(|| format!("{volume}.p{number}"));
-        let stripe = stripe_of(plex);
-        let organization = match plex.organization {
-            Organization::Concat => "concat".to_owned(),
-            Organization::Striped { stripe } => format!("striped {}s", stripe / SECTOR),
-            Organization::Raid5 { stripe } => format!("raid5 {}s", stripe / SECTOR),
-        };
+        let stripe = plex.organization.stripe();
+        let size = stripe.map(|stripe| format!(" {}s", stripe / SECTOR)).unwrap_or_default();
+        let organization = format!("{}{size}", plex.organization.word());
         let _ = writeln!(text, "plex name {own} org {organization} vol {volume}");
         for (disk, at) in plex.subdisks.iter().zip(0..) {
             let name = disk.name.clone().unwrap_or_else(|| format!("{own}.s{at}"));
@@ -98,13 +95,6 @@ fn vinum_volume(text: &mut String, now: &Now, (volume, plexes): (&str, &Plexes))
                 "sd name {name} drive {drive} plex {own} len {length}s driveoffset {offset}s plexoffset {place}s"
             );
         }
-    }
-}
-
-fn stripe_of(plex: &Plex) -> Option<u64> {
-    match plex.organization {
-        Organization::Concat => None,
-        Organization::Striped { stripe } | Organization::Raid5 { stripe } => Some(stripe),
     }
 }
 
@@ -156,22 +146,17 @@ fn toml_plex(text: &mut String, now: &Now, plex: &Plex) {
     if let Some(name) = &plex.name {
         let _ = writeln!(text, "name = {name:?}");
     }
-    let organization = match plex.organization {
-        Organization::Concat => "concat",
-        Organization::Striped { .. } => "striped",
-        Organization::Raid5 { .. } => "raid5",
-    };
-    let _ = writeln!(text, "organization = {organization:?}");
-    if let Some(stripe) = stripe_of(plex) {
+    let _ = writeln!(text, "organization = {:?}", plex.organization.word());
+    if let Some(stripe) = plex.organization.stripe() {
         let _ = writeln!(text, "stripe = {:?}", exact(stripe));
     }
     let _ = writeln!(text, "subdisk = [");
     for disk in &plex.subdisks {
         let name = disk.name.as_ref().map_or_else(String::new, |name| format!("name = {name:?}, "));
         let (drive, length, offset) = (called(now, disk.drive), exact(disk.length), exact(disk.drive_offset));
-        let place = match plex.organization {
-            Organization::Concat => format!(", plex_offset = {:?}", exact(disk.plex_offset)),
-            Organization::Striped { .. } | Organization::Raid5 { .. } => String::new(),
+        let place = match plex.organization.stripe() {
+            None => format!(", plex_offset = {:?}", exact(disk.plex_offset)),
+            Some(_) => String::new(),
         };
         let _ =
             writeln!(text, "  {{ {name}drive = {drive:?}, length = {length:?}, drive_offset = {offset:?}{place} }},");

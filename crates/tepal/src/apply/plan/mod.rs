@@ -10,7 +10,7 @@ use space::Space;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
+use tepal_model::layout::plexes::{Plex, Plexes, Subdisk};
 use tepal_model::layout::{Layout, Protection};
 use tepal_model::size::{Size, exact};
 use tepal_model::text::shown;
@@ -122,11 +122,8 @@ impl Drives {
     }
 
     fn tell_plex(&self, plex: &Plex) -> String {
-        let organization = match plex.organization {
-            Organization::Concat => "concat".to_owned(),
-            Organization::Striped { stripe } => format!("striped {}", exact(stripe)),
-            Organization::Raid5 { stripe } => format!("raid5 {}", exact(stripe)),
-        };
+        let stripe = plex.organization.stripe().map(|stripe| format!(" {}", exact(stripe))).unwrap_or_default();
+        let organization = format!("{}{stripe}", plex.organization.word());
         let disk = |disk: &Subdisk| {
             let name = self.names.get(&disk.drive).cloned().unwrap_or_else(|| disk.drive.to_string());
             format!("{name}:{}", exact(disk.length))
@@ -199,17 +196,14 @@ impl Plan {
             space.add_drive(drive.id, Some(drive.capacity));
         }
         for (number, drive) in wanted.drives.iter().enumerate() {
-            let id = match self.drive(drive, now)? {
-                Some(known) => known,
-                None => {
-                    let stand_in = DriveId(u64::MAX - number as u64); // until it's added
-                    space.add_drive(stand_in, None);
-                    stand_in
-                }
-            };
-            if drive.is_spare || id.0 == u64::MAX - number as u64 {
-                let pool = drive.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned());
-                drives.pools.insert(id, if drive.is_spare { Err("is a spare".to_owned()) } else { Ok(pool) });
+            let known = self.drive(drive, now)?;
+            let id = known.unwrap_or(DriveId(u64::MAX - number as u64)); // stands for it until it's added
+            if known.is_none() {
+                space.add_drive(id, None);
+                drives.pools.insert(id, Ok(drive.pool.clone().unwrap_or_else(|| DEFAULT_POOL.to_owned())));
+            }
+            if drive.is_spare {
+                drives.pools.insert(id, Err("is a spare".to_owned()));
             }
             drives.ids.insert(drive.name.clone(), id);
             drives.names.insert(id, drive.name.clone());

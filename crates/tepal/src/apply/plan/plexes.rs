@@ -5,7 +5,7 @@ use super::Drives;
 use super::space::Space;
 use crate::apply::wanted::{WantedPlex, WantedSubdisk, WantedVolume, Wrong};
 use tepal_model::DriveId;
-use tepal_model::layout::plexes::{MAX_PLEX, Organization, Plex, Plexes, Subdisk};
+use tepal_model::layout::plexes::{MAX_PLEX, Plex, Plexes, Subdisk};
 use tepal_model::size::{BLOCK, exact};
 
 /// What the plexes of a volume come to.
@@ -32,13 +32,6 @@ impl<'a> Kept<'a> {
     /// The subdisk that was at this place on this drive.
     fn had(&self, at: usize) -> Option<&'a Subdisk> {
         self.before.and_then(|before| before.subdisks.get(at)).filter(|had| had.drive == self.subdisks[at].1)
-    }
-
-    fn stripe(&self) -> Option<u64> {
-        match self.plex.organization {
-            Organization::Concat => None,
-            Organization::Striped { stripe } | Organization::Raid5 { stripe } => Some(stripe),
-        }
     }
 }
 
@@ -150,7 +143,7 @@ fn plex_offset(
     end: u64,
     notes: &mut Vec<Wrong>,
 ) -> Result<u64, Wrong> {
-    match (kept.stripe(), disk.plex_offset) {
+    match (kept.plex.organization.stripe(), disk.plex_offset) {
         (None, None) => Ok(end),
         (None, Some(offset)) => {
             let whole = offset / BLOCK * BLOCK;
@@ -203,9 +196,9 @@ fn lengths(kept: &Kept<'_>, space: &Space, notes: &mut Vec<Wrong>) -> Result<(Ve
         lengths.push(length);
     }
     let is_known = lengths.iter().all(Option::is_some);
-    let least = kept.stripe().unwrap_or(BLOCK);
+    let least = kept.plex.organization.stripe().unwrap_or(BLOCK);
     let shortest = lengths.iter().flatten().copied().min().unwrap_or(least) / least * least;
-    let whole = |length: Option<u64>| match kept.stripe() {
+    let whole = |length: Option<u64>| match kept.plex.organization.stripe() {
         Some(_) => shortest,
         None => length.unwrap_or(BLOCK), // a stand-in, until the drive is added
     };
@@ -215,8 +208,11 @@ fn lengths(kept: &Kept<'_>, space: &Space, notes: &mut Vec<Wrong>) -> Result<(Ve
             return Err(Wrong::new(disk.at, format!("too short: it has at least {}", exact(least))));
         }
         if let Some(asked) = disk.length.filter(|asked| *asked != length && is_known) {
-            let why =
-                if kept.stripe().is_some() { "whole stripes, as many on each subdisk" } else { "whole blocks of 4K" };
+            let why = if kept.plex.organization.stripe().is_some() {
+                "whole stripes, as many on each subdisk"
+            } else {
+                "whole blocks of 4K"
+            };
             notes.push(Wrong::new(disk.at, format!("{} of {} are used: {why}", exact(length), exact(asked))));
         }
     }
