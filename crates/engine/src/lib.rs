@@ -41,4 +41,6 @@ pub use scrub::ScrubSummary;
 pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};
 pub use view::View;
-pub use volume::{OpenVolumeError, Recovery, Run, Snapshot, Volume, Within};
+pub use volume::{
+    Behind, CodeChecked, ColumnCopies, CopyBehind, OpenVolumeError, Recovery, Run, Snapshot, Volume, Within,
+};

@@ -34,7 +34,7 @@ mod table;
 pub use choose::{Candidate, ChooseError, Chosen, choose};
 pub use domain::{Place, domain};
 pub use geometry::Geometry;
-pub use plexes::explicit;
+pub use plexes::{ColumnSubdisks, explicit, subdisks_of_columns};
 pub use rotation::Rotation;
 pub use scatter::Scatter;
 pub use share::{Holders, Scale, Share, ShareError};

@@ -11,7 +11,6 @@
 
 use crate::{ColumnHolders, Geometry, Rotation};
 use smallvec::SmallVec;
-use tepal_model::DriveId;
 use tepal_model::layout::LayoutError;
 use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
 
@@ -66,14 +65,39 @@ pub fn explicit(plexes: &Plexes) -> Result<(Geometry, Vec<ColumnHolders>), Layou
     if let [plex @ Plex { organization: Organization::Raid5 { .. }, .. }] = plexes.plexes() {
         return Ok(with_parity(plex, extent));
     }
+    let (sections, columns) = cut(plexes)?;
+    let columns = columns.iter().zip(turns(&sections)).map(|(there, turn)| holders(plexes, there, turn)).collect();
+    Ok((Geometry::of_sections(sections), columns))
+}
+
+/// The subdisks that have each column: the numbers of the plex, and of the subdisk in it.
+pub fn subdisks_of_columns(plexes: &Plexes) -> Result<Vec<ColumnSubdisks>, LayoutError> {
+    if let [plex @ Plex { organization: Organization::Raid5 { .. }, .. }] = plexes.plexes() {
+        let all: ColumnSubdisks = (0..plex.subdisks.len()).map(|at| (0, at)).collect();
+        return Ok(vec![all; plex.subdisks.len()]);
+    }
+    Ok(cut(plexes)?.1)
+}
+
+/// The subdisks of one column, of each plex that has it.
+pub type ColumnSubdisks = SmallVec<[(usize, usize); 4]>;
+
+/// The number of each column within its section.
+fn turns(sections: &[Section]) -> impl Iterator<Item = usize> {
+    sections.iter().flat_map(|section| 0..section.columns as usize)
+}
+
+/// The sections of plexes without parity, and the subdisks of each column.
+fn cut(plexes: &Plexes) -> Result<(Vec<Section>, Vec<ColumnSubdisks>), LayoutError> {
+    let extent = plexes.extent();
     let mut edges: Vec<u64> =
         plexes.plexes().iter().flat_map(Plex::parts).flat_map(|(first, end)| [first, end]).collect();
     edges.sort_unstable();
     edges.dedup();
-    let (mut sections, mut columns): (Vec<Section>, Vec<ColumnHolders>) = (Vec::new(), Vec::new());
+    let (mut sections, mut columns): (Vec<Section>, Vec<ColumnSubdisks>) = (Vec::new(), Vec::new());
     for edge in edges.windows(2) {
-        let there: Vec<&Plex> = plexes.plexes().iter().filter(|plex| drive_at(plex, edge[0]).is_some()).collect();
-        let (unit, turn) = turn(&there, extent.into());
+        let has = |plex: &&Plex| subdisk_at(plex, edge[0]).is_some();
+        let (unit, turn) = turn(plexes.plexes().iter().filter(has), extent.into());
         // What is before the first whole unit has one drive of each plex.
         let whole = edge[0].next_multiple_of(unit).min(edge[1]);
         let head = (whole > edge[0]).then_some((edge[0], 1));
@@ -86,21 +110,28 @@ pub fn explicit(plexes: &Plexes) -> Result<(Geometry, Vec<ColumnHolders>), Layou
             let (first_extent, unit_extents) = (first / u64::from(extent), unit / u64::from(extent));
             let column = columns.len() as u32;
             sections.push(Section { first: first_extent, column, columns: turn as u32, unit: unit_extents });
-            columns.extend((0..turn).map(|at| holders(&there, first + at * unit, at)));
+            columns.extend((0..turn).map(|at| there(plexes, first + at * unit)));
         }
     }
-    Ok((Geometry::of_sections(sections), columns))
+    Ok((sections, columns))
 }
 
-/// The drives of some plexes that have a byte of the volume, each once. Each plex's drive leads in its turn.
-fn holders(plexes: &[&Plex], byte: u64, turn: u64) -> ColumnHolders {
+/// The subdisks that have a byte of the volume.
+fn there(plexes: &Plexes, byte: u64) -> ColumnSubdisks {
+    let numbered = plexes.plexes().iter().enumerate();
+    numbered.filter_map(|(number, plex)| Some((number, subdisk_at(plex, byte)?))).collect()
+}
+
+/// The drives of some subdisks, each once. Each plex's drive leads in its turn.
+fn holders(plexes: &Plexes, there: &ColumnSubdisks, turn: usize) -> ColumnHolders {
     let mut holders = ColumnHolders::new();
-    for drive in plexes.iter().filter_map(|plex| drive_at(plex, byte)) {
+    for &(plex, at) in there {
+        let drive = plexes.plexes()[plex].subdisks[at].drive;
         if !holders.contains(&drive) {
             holders.push(drive);
         }
     }
-    let first = turn as usize % holders.len();
+    let first = turn % holders.len();
     holders.rotate_left(first);
     holders
 }
@@ -115,9 +146,8 @@ fn with_parity(plex: &Plex, extent: u32) -> (Geometry, Vec<ColumnHolders>) {
 }
 
 /// The unit in which drives change, and after how many units all comes again. Where they don't change, it's one extent.
-fn turn(plexes: &[&Plex], extent: u64) -> (u64, u64) {
+fn turn<'a>(plexes: impl Iterator<Item = &'a Plex>, extent: u64) -> (u64, u64) {
     let striped: SmallVec<[(u64, u64); 8]> = plexes
-        .iter()
         .filter_map(|plex| match plex.organization {
             Organization::Striped { stripe } if plex.subdisks.len() > 1 => Some((stripe, plex.subdisks.len() as u64)),
             _ => None,
@@ -130,16 +160,16 @@ fn turn(plexes: &[&Plex], extent: u64) -> (u64, u64) {
     (unit, striped.iter().fold(1, |all, (stripe, count)| lcm(all, (stripe / unit).saturating_mul(*count))))
 }
 
-/// The drive on which a plex has a byte of the volume.
-fn drive_at(plex: &Plex, byte: u64) -> Option<DriveId> {
+/// The number of the subdisk in which a plex has a byte of the volume.
+fn subdisk_at(plex: &Plex, byte: u64) -> Option<usize> {
     match plex.organization {
         Organization::Striped { stripe } => {
             let at = (byte / stripe) as usize % plex.subdisks.len();
-            (byte < plex.size()).then(|| plex.subdisks[at].drive)
+            (byte < plex.size()).then_some(at)
         }
         Organization::Concat | Organization::Raid5 { .. } => {
-            let has = |disk: &&Subdisk| (disk.plex_offset..disk.plex_offset + disk.length).contains(&byte);
-            plex.subdisks.iter().find(has).map(|disk| disk.drive)
+            let has = |disk: &Subdisk| (disk.plex_offset..disk.plex_offset + disk.length).contains(&byte);
+            plex.subdisks.iter().position(has)
         }
     }
 }
@@ -251,7 +281,7 @@ mod tests {
         fn each_block_is_where_each_plex_says(plexes in any_plexes()) {
             let found = explicit(&plexes).unwrap();
             for byte in (0..plexes.size()).step_by(4096) {
-                let expected: BTreeSet<u64> = plexes.plexes().iter().filter_map(|plex| drive_at(plex, byte)).map(|drive| drive.0).collect();
+                let expected: BTreeSet<u64> = plexes.plexes().iter().filter_map(|plex| Some(plex.subdisks[subdisk_at(plex, byte)?].drive.0)).collect();
                 prop_assert_eq!(who(&found, plexes.extent(), byte), expected, "byte {}", byte);
             }
         }

@@ -56,6 +56,11 @@ impl ClientError {
         matches!(self, ClientError::Refused { kind: ErrorKind::NotFound, .. })
     }
 
+    /// It can't be done now.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, ClientError::Refused { kind: ErrorKind::Unavailable, .. })
+    }
+
     /// Something else has come in between.
     pub fn is_conflict(&self) -> bool {
         matches!(self, ClientError::Refused { kind: ErrorKind::Conflict, .. })

@@ -11,6 +11,7 @@ mod disk;
 mod interrupt;
 mod locate;
 mod output;
+mod picture;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::process::ExitCode;

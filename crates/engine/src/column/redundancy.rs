@@ -129,6 +129,15 @@ impl Why {
     }
 }
 
+/// What a comparison of code with data found.
+#[derive(Debug, Default)]
+pub(crate) struct CodeState {
+    /// Stripes whose code isn't that of their data, by their blocks.
+    pub unequal: Vec<Blocks>,
+    /// Blocks of stripes that couldn't be compared: a fragment isn't here, or isn't up to date.
+    pub unchecked: u64,
+}
+
 /// How the data of a column is kept on its drives. The caller has made sure that this server leads the column.
 pub(crate) trait Redundancy<W: World> {
     /// Keeps whole blocks. The caller has their turn, as for every change of blocks, and gives it up before it waits as
@@ -199,6 +208,12 @@ pub(crate) trait Redundancy<W: World> {
 
     /// Whether the clean fragments of these blocks of a region agree. Makes the fragments whole if they don't.
     async fn compare(group: &Group<W>, blocks: Blocks) -> Result<bool, IoError>;
+
+    /// Whether the code of the stripes that begin among these blocks is that of their data. With `repairs`, code that isn't is written
+    /// again.
+    async fn check_code(_: &Group<W>, _: Blocks, _repairs: bool) -> Result<CodeState, IoError> {
+        Ok(CodeState::default())
+    }
 
     /// Makes a damaged fragment of a block right again, if the block wasn't written since.
     async fn rebuild(group: &Group<W>, block: u64, fragment: usize) -> Result<(), IoError>;

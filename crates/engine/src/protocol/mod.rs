@@ -11,7 +11,7 @@ use crate::column::epochs::Writing;
 use crate::column::members::RegionState;
 use crate::column::order::Turn;
 use crate::column::read::{Failed, Part, Reader};
-use crate::column::redundancy::{Data, Redundancy, Why, Written};
+use crate::column::redundancy::{CodeState, Data, Redundancy, Why, Written};
 use crate::column::{Blocks, Group, State};
 pub(crate) use owner::Log;
 use owner::Stripes;
@@ -188,6 +188,15 @@ impl Kept {
 
     pub async fn make_whole<W: World>(self, group: &Group<W>, region: u64, why: Why) -> Result<(), Stuck> {
         by_protocol!(self, Protocol => Protocol::make_whole(group, region, why).await)
+    }
+
+    pub async fn check_code<W: World>(
+        self,
+        group: &Group<W>,
+        blocks: Blocks,
+        repairs: bool,
+    ) -> Result<CodeState, IoError> {
+        by_protocol!(self, Protocol => Protocol::check_code(group, blocks, repairs).await)
     }
 
     pub async fn compare<W: World>(self, group: &Group<W>, blocks: Blocks) -> Result<bool, IoError> {

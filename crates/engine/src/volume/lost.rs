@@ -3,7 +3,7 @@
 use super::Volume;
 use super::access::in_volume;
 use crate::column::members::health::Lost;
-use crate::servers::seat::Seated;
+use crate::servers::seat::{Seat, Seated};
 use std::ops::Range;
 use tepal_drive::world::World;
 use tepal_model::BLOCK;
@@ -12,12 +12,21 @@ use tepal_model::BLOCK;
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 impl<W: World> Volume<W> {
-    /// The lost bytes of the volume, extent by extent: of the columns that this server leads, and of the columns that
+    /// The lost bytes of the volume, in order, neighbours as one: of the columns that this server leads, and of the columns that
     /// no server can lead any more. The other columns' primaries report their own losses.
     pub fn lost(&self) -> Vec<Range<u64>> {
         let maps = self.maps();
         let mut lost = Vec::new();
         for map in &maps {
+            let is_gone = |(column, seat): (usize, &Seat<W>)| match seat.now() {
+                Seated::Here(group) => matches!(group.lost(), Lost::All),
+                Seated::Vacant => map.is_lost(column),
+                Seated::There(..) => false,
+            };
+            if map.seats().iter().enumerate().all(is_gone) {
+                lost.push(0..self.size());
+                continue;
+            }
             for (column, seat) in map.seats().iter().enumerate() {
                 let parts = match seat.now() {
                     Seated::Here(group) => parts(group.lost(), |region| group.shared.column.blocks_of(region)),
@@ -26,12 +35,35 @@ impl<W: World> Volume<W> {
                 };
                 let end = self.end_in(map, column);
                 for part in parts {
-                    lost.extend(in_volume(map, column, part.start.min(end)..part.end.min(end)));
+                    for range in in_volume(map, column, part.start.min(end)..part.end.min(end)) {
+                        add(&mut lost, range);
+                    }
                 }
             }
         }
-        lost
+        merged(lost)
     }
+}
+
+/// Adds a range, to the last one if it goes on there: what a column has is mostly in order.
+fn add(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match ranges.last_mut().filter(|last| last.end == range.start) {
+        Some(last) => last.end = range.end,
+        None => ranges.push(range),
+    }
+}
+
+/// In order, each byte once.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match all.last_mut().filter(|last| last.end >= range.start) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => all.push(range),
+        }
+    }
+    all
 }
 
 fn parts(lost: Lost, blocks_of: impl Fn(u64) -> (u64, u64)) -> Vec<Range<u64>> {

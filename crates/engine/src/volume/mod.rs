@@ -1,6 +1,8 @@
 //! A volume: its record. A volume and its clones share their map.
 
 mod access;
+mod code;
+mod copies;
 mod discard;
 mod epochs;
 mod lost;
@@ -10,6 +12,8 @@ pub(crate) mod operation;
 mod reclaiming;
 mod status;
 
+pub use code::CodeChecked;
+pub use copies::{Behind, ColumnCopies, CopyBehind};
 pub use epochs::Snapshot;
 pub(crate) use map::{Map, Use};
 pub(crate) use migrating::MapMigration;

@@ -17,6 +17,7 @@ mod loss;
 mod metrics;
 mod migrations;
 mod missing_copies;
+mod plexes;
 mod pools;
 mod relay;
 mod requests;
@@ -210,6 +211,9 @@ fn router(context: Shared) -> Router {
         .route(route::DRIVE_KEPT, get(drives::kept))
         .route(route::DRIVES_SCAN, get(drives::scan))
         .route(route::VOLUME_LOSS, get(loss::show).post(loss::accept))
+        .route(route::PLEXES, get(plexes::list))
+        .route(route::VOLUME_PLEXES, get(plexes::show))
+        .route(route::VOLUME_PARITY, post(plexes::check_parity))
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::VOLUME_DATA, get(data::read).put(data::write))
         .route(route::VOLUME_ZERO, post(data::zero))

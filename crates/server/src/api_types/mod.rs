@@ -38,6 +38,8 @@
 //! | POST `/v1/volumes/{name}/pause`, `/resume`, `/cancel` | | [`VolumeInfo`], of one that is on its way |
 //! | POST `/v1/volumes/{name}/rate` | [`SetRate`] | the same |
 //! | GET `/v1/migrations` | | list of [`MigrationInfo`] that go on, by volume |
+//! | GET `/v1/plexes`, `/v1/volumes/{name}/plexes` | | [`PlexesInfo`] (a list of, by volume) |
+//! | POST `/v1/volumes/{name}/parity` | [`CheckParity`] | [`ParityChecked`]: one step |
 //! | DELETE `/v1/volumes/{name}?force=BOOL&snapshots=BOOL` | | [`Removal`], at once; its space is freed in the background |
 //! | POST `/v1/holds` | [`Hold`] | [`Done`]: it's in use for some seconds |
 //! | GET `/v1/removals` | | list of [`Removal`] that go on |
@@ -67,6 +69,7 @@
 mod cluster;
 mod directory;
 mod drives;
+mod plexes;
 mod snapshots;
 mod volumes;
 
@@ -78,6 +81,7 @@ pub use directory::{
 pub use drives::{
     AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, SetDriveUse,
 };
+pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
 pub use snapshots::{
     CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, ShowSnapshotQuery,
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
@@ -167,6 +171,12 @@ pub mod route {
     pub const MIGRATIONS: &str = "/v1/migrations";
     /// GET: [`Loss`](super::Loss). POST: what is left of that is served as it is.
     pub const VOLUME_LOSS: &str = "/v1/volumes/{name}/loss";
+    /// GET: list of [`PlexesInfo`](super::PlexesInfo), by volume.
+    pub const PLEXES: &str = "/v1/plexes";
+    /// GET: [`PlexesInfo`](super::PlexesInfo).
+    pub const VOLUME_PLEXES: &str = "/v1/volumes/{name}/plexes";
+    /// POST of [`CheckParity`](super::CheckParity): one step of a comparison of parity with data.
+    pub const VOLUME_PARITY: &str = "/v1/volumes/{name}/parity";
     /// POST starts a scrub, GET tells of it: [`Scrub`](super::Scrub).
     pub const VOLUME_SCRUB: &str = "/v1/volumes/{name}/scrub";
     /// GET with [`RangeQuery`](super::RangeQuery), PUT with [`OffsetQuery`](super::OffsetQuery): bytes of the volume.

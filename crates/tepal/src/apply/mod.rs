@@ -10,14 +10,15 @@ mod toml_file;
 mod vinum;
 mod wanted;
 
-use crate::cli::{ApplyArguments, Global, ShowArguments, ShowForm};
+use crate::cli::{ApplyArguments, AttachPlexArguments, Global, ShowArguments, ShowForm};
 use crate::client::{Client, ClientError};
 use crate::command::CommandError;
 use crate::locate;
 use crate::output::{Outcome, Output};
+use crate::picture::{self, Scene};
 use plan::{Now, Plan, Step};
 use serde::Serialize;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tepal_model::DriveId;
@@ -25,14 +26,20 @@ use tepal_server::api::types::{
     AddDrive, CreatePool, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, MigrationState, NameDrive, PoolInfo,
     Relayout, ResizeVolume, ServerInfo, SetDriveUse, VolumeInfo, path, route,
 };
-use wanted::{Wanted, Wrong};
+use wanted::{At, Wanted, Wrong};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     #[error("{}: {error}", file.display())]
     Read { file: PathBuf, error: std::io::Error },
+    #[error("{}: {error}; nothing is drawn", file.display())]
+    Write { file: PathBuf, error: std::io::Error },
     #[error("{}, {wrong}", file.display())]
     Wrong { file: PathBuf, wrong: Wrong },
+    #[error("volume '{volume}' has layout {layout}, which names no plexes: `tepal volume relayout` changes it")]
+    NoPlexes { volume: String, layout: String },
+    #[error("the lines of a plex are one that begins with `plex` and those of its subdisks, which begin with `sd`")]
+    NotAPlex,
     #[error("{error}; nothing of the file is done")]
     Undone { error: String },
     #[error("{error}; {done} of {all} steps are done: run it again to go on")]
@@ -63,26 +70,56 @@ pub fn apply(global: &Global, output: Output, arguments: &ApplyArguments) -> Res
     let wanted = read(arguments)?;
     let client = locate::client(global)?;
     let in_file = |wrong| ApplyError::Wrong { file: arguments.file.clone(), wrong };
-    let plan = Plan::of(&wanted, &now(&client)?).map_err(in_file)?;
-    let report = match arguments.dry_run {
-        true => report(&plan, &plan.steps, true),
-        false => {
-            let first: Vec<Step> = plan.steps.iter().filter(|step| step.is_first()).cloned().collect();
-            let mut undo = Undo::default();
-            let prepared = prepare(&client, &first, &mut undo).map_err(|error| error.to_string());
-            let planned = prepared.and_then(|()| {
-                let now = now(&client).map_err(|error| error.to_string())?;
-                Plan::of(&wanted, &now).map_err(|wrong| in_file(wrong).to_string())
-            });
-            let plan = planned.map_err(|error| undo.all(&client, error))?;
-            let all = [first.as_slice(), &plan.steps].concat();
-            for (done, step) in plan.steps.iter().enumerate() {
-                let stopped = |error: String| ApplyError::Stopped { error, done: first.len() + done, all: all.len() };
-                carry_out(&client, step).map_err(stopped)?;
-            }
-            report(&plan, &all, false)
-        }
+    let report = applied(&client, &wanted, in_file, arguments.dry_run)?;
+    output.show(&report, told)?;
+    Ok(Outcome::Done)
+}
+
+/// Has the cluster become what is wanted, or says what that would take. `in_file` says where something is wrong.
+fn applied(
+    client: &Client,
+    wanted: &Wanted,
+    in_file: impl Fn(Wrong) -> ApplyError,
+    dry_run: bool,
+) -> Result<Report, CommandError> {
+    let plan = Plan::of(wanted, &now(client)?).map_err(&in_file)?;
+    if dry_run {
+        return Ok(report(&plan, &plan.steps, true));
+    }
+    let first: Vec<Step> = plan.steps.iter().filter(|step| step.is_first()).cloned().collect();
+    let mut undo = Undo::default();
+    let prepared = prepare(client, &first, &mut undo).map_err(|error| error.to_string());
+    let planned = prepared.and_then(|()| {
+        let now = now(client).map_err(|error| error.to_string())?;
+        Plan::of(wanted, &now).map_err(|wrong| in_file(wrong).to_string())
+    });
+    let plan = planned.map_err(|error| undo.all(client, error))?;
+    let all = [first.as_slice(), &plan.steps].concat();
+    for (done, step) in plan.steps.iter().enumerate() {
+        let stopped = |error: String| ApplyError::Stopped { error, done: first.len() + done, all: all.len() };
+        carry_out(client, step).map_err(stopped)?;
+    }
+    Ok(report(&plan, &all, false))
+}
+
+/// `tepal plex attach`: as if the lines stood behind the volume in a file that has all that is there.
+pub fn attach_plex(client: &Client, output: Output, arguments: &AttachPlexArguments) -> Result<Outcome, CommandError> {
+    let AttachPlexArguments { volume, lines, dry_run } = arguments;
+    let now = now(client)?;
+    let found: VolumeInfo = client.get(&path(route::VOLUME, volume))?;
+    let Some(text) = print::vinum_of(&now, &found) else {
+        return Err(ApplyError::NoPlexes { volume: found.name, layout: found.layout }.into());
     };
+    let before = text.lines().count();
+    let in_lines = |Wrong { at, text }: Wrong| {
+        let at = At { line: at.line.saturating_sub(before), ..at };
+        ApplyError::Wrong { file: PathBuf::from("the plex"), wrong: Wrong { at, text } }
+    };
+    let wanted = vinum::parse(&(text + &lines.join("\n"))).map_err(in_lines)?;
+    if !matches!(&wanted.volumes[..], [_]) || !wanted.drives.is_empty() {
+        return Err(ApplyError::NotAPlex.into());
+    }
+    let report = applied(client, &wanted, in_lines, *dry_run)?;
     output.show(&report, told)?;
     Ok(Outcome::Done)
 }
@@ -285,10 +322,27 @@ fn wait_until_there(client: &Client, name: &str) -> Result<(), String> {
 pub fn show(global: &Global, output: Output, arguments: &ShowArguments) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
     let now = now(&client)?;
-    let text = match arguments.form {
+    let form = if arguments.picture.is_some() { ShowForm::Picture } else { arguments.form };
+    let scene =
+        || -> Result<Scene, CommandError> { Ok(Scene::new(&now.drives, &now.volumes, client.get(route::PLEXES)?)) };
+    if let Some(Some(file)) = &arguments.picture {
+        let failed = |error| ApplyError::Write { file: file.clone(), error };
+        std::fs::write(file, picture::svg(&scene()?)).map_err(failed)?;
+        output.say(&format!("the picture is in {}", file.display()))?;
+        return Ok(Outcome::Done);
+    }
+    let text = match form {
         ShowForm::Vinum => print::vinum(&now),
         ShowForm::Toml => print::toml(&now),
+        ShowForm::Picture => picture::terminal(&scene()?, has_colours()),
+        ShowForm::Svg => picture::svg(&scene()?),
     };
     output.say(text.trim_end())?;
     Ok(Outcome::Done)
+}
+
+/// Whether standard output is a terminal whose user wants colours (no-color.org).
+fn has_colours() -> bool {
+    let refuses = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    std::io::stdout().is_terminal() && !refuses
 }

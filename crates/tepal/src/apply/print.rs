@@ -78,6 +78,14 @@ pub fn vinum(now: &Now) -> String {
     text
 }
 
+/// One volume in Vinum's own form; `None` if its layout names no plexes.
+pub fn vinum_of(now: &Now, volume: &VolumeInfo) -> Option<String> {
+    let layout: Layout = volume.layout.parse().ok()?;
+    let mut text = String::new();
+    vinum_volume(&mut text, now, (&volume.name, layout.plexes()?));
+    Some(text)
+}
+
 fn vinum_volume(text: &mut String, now: &Now, (volume, plexes): (&str, &Plexes)) {
     let _ = writeln!(text, "volume {volume}");
     for (number, plex) in plexes.plexes().iter().enumerate() {

@@ -2,6 +2,7 @@
 
 mod dev;
 mod local;
+mod plex;
 mod snapshot;
 mod storage;
 mod usage;
@@ -9,6 +10,7 @@ mod value;
 
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
+pub use plex::{AttachPlexArguments, ParityArguments, PlexCommand};
 pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
@@ -101,6 +103,9 @@ pub enum Command {
     /// Virtual disks
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// The plexes and subdisks of volumes whose layout names drives
+    #[command(subcommand)]
+    Plex(PlexCommand),
     /// What volumes held, kept under names
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -141,6 +146,9 @@ pub struct ShowArguments {
     /// In which form
     #[arg(long = "as", value_name = "FORM", default_value = "toml")]
     pub form: ShowForm,
+    /// Draw it: in the terminal, or to an SVG file
+    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, conflicts_with = "form")]
+    pub picture: Option<Option<PathBuf>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -149,6 +157,10 @@ pub enum ShowForm {
     Vinum,
     /// Everything
     Toml,
+    /// A picture for terminals: who lies on what, with the state of each
+    Picture,
+    /// The same picture as SVG
+    Svg,
 }
 
 /// The hidden command that `attach` starts as a process of its own.

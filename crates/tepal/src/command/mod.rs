@@ -9,6 +9,7 @@ mod hold;
 mod migration;
 mod offline;
 mod overlay;
+mod plex;
 mod pool;
 mod rebuild;
 mod serve;
@@ -62,6 +63,8 @@ pub enum CommandError {
     #[error(transparent)]
     Pool(#[from] pool::PoolError),
     #[error(transparent)]
+    Plex(#[from] plex::PlexError),
+    #[error(transparent)]
     Drive(#[from] drive::DriveArgumentError),
     #[error(transparent)]
     Volume(#[from] volume::VolumeError),
@@ -94,6 +97,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Drive(command) => drive::run(&global, output, command),
         Command::Pool(command) => pool::run(&global, output, command),
         Command::Volume(command) => volume::run(&global, output, command),
+        Command::Plex(command) => plex::run(&global, output, command),
         Command::Snapshot(command) => snapshot::run(&global, output, command),
         Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
         Command::Cluster(cli::ClusterCommand::Set { lease }) => cluster::set(&global, output, lease),

@@ -35,7 +35,7 @@ use crate::column::epochs::Writing;
 use crate::column::members::RegionState;
 use crate::column::order::Turn;
 use crate::column::read::{Failed, Part, Reader};
-use crate::column::redundancy::{Data, Redundancy, Why, Written};
+use crate::column::redundancy::{CodeState, Data, Redundancy, Why, Written};
 use crate::column::{Blocks, Group, State};
 pub(crate) use log::Log;
 use smallvec::SmallVec;
@@ -127,6 +127,10 @@ impl<W: World> Redundancy<W> for Stripes {
 
     async fn compare(group: &Group<W>, blocks: Blocks) -> Result<bool, IoError> {
         group.compare_stripes(blocks).await
+    }
+
+    async fn check_code(group: &Group<W>, blocks: Blocks, repairs: bool) -> Result<CodeState, IoError> {
+        group.check_code(blocks, repairs).await
     }
 
     async fn rebuild(group: &Group<W>, block: u64, fragment: usize) -> Result<(), IoError> {

@@ -5,7 +5,7 @@ use super::stripe::{Stripe, runs};
 use crate::column::background::{Stuck, failed};
 use crate::column::members::RegionState;
 use crate::column::read::{Failed, lost};
-use crate::column::redundancy::Why;
+use crate::column::redundancy::{CodeState, Why};
 use crate::column::{Blocks, Group};
 use crate::map::ROWS;
 use crate::protocol::copies::recover::{Copy, Saying, ZEROS, taken_by_both};
@@ -271,12 +271,29 @@ impl<W: World> Group<W> {
         let mut agree = self.compare_copies_of(blocks).await?;
         let begin = |stripe: &Stripe| stripe.blocks().first >= blocks.first;
         for stripe in Stripe::touched(&self.shared.column, blocks).filter(begin) {
-            agree &= self.compare_stripe(stripe).await?;
+            agree &= self.compare_stripe(stripe, true).await? != Some(false);
         }
         Ok(agree)
     }
 
-    async fn compare_stripe(&self, stripe: Stripe) -> Result<bool, IoError> {
+    /// Compares the code of the stripes that begin among blocks with their data.
+    pub(super) async fn check_code(&self, blocks: Blocks, repairs: bool) -> Result<CodeState, IoError> {
+        let mut found = CodeState::default();
+        let begins = |stripe: &Stripe| stripe.blocks().first >= blocks.first;
+        for stripe in Stripe::touched(&self.shared.column, blocks).filter(begins) {
+            match self.compare_stripe(stripe, repairs).await? {
+                Some(true) => {}
+                Some(false) => found.unequal.push(stripe.blocks()),
+                None => found.unchecked += stripe.blocks().count,
+            }
+            self.shared.world.give_way().await;
+        }
+        Ok(found)
+    }
+
+    /// Whether the code of a stripe is that of its data; `None` if not all of its fragments are here and up to date. With `repairs`, code
+    /// that isn't is written again.
+    async fn compare_stripe(&self, stripe: Stripe, repairs: bool) -> Result<Option<bool>, IoError> {
         let blocks = stripe.blocks();
         let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
         loop {
@@ -287,10 +304,10 @@ impl<W: World> Group<W> {
                     || state.unsure.regions.contains(&stripe.region())
                     || self.shared.order.is_lent(blocks.first, blocks.count)
                 {
-                    return Ok(true); // there's nothing to compare with now
+                    return Ok(None); // there's nothing to compare with now
                 }
             }
-            match self.compare_code(stripe).await {
+            match self.compare_code(stripe, repairs).await {
                 Ok(agree) => return Ok(agree),
                 Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
                 Err(Failed::Away) => {}
@@ -300,10 +317,11 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Compares checksums of code in place with those of the data's code.
-    async fn compare_code(&self, stripe: Stripe) -> Result<bool, Failed> {
+    /// Compares checksums of code in place with those of the data's code. `None` if not all fragments are here.
+    async fn compare_code(&self, stripe: Stripe, repairs: bool) -> Result<Option<bool>, Failed> {
         let (map, units) = (self.shared.column.map, usize::from(self.shared.fragments.data));
         let members = self.clean_rows(stripe, None)?;
+        let fragments: BTreeSet<usize> = members.iter().map(|rows| rows.fragment).collect();
         let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
         let mut agree = true;
         for line in &lines {
@@ -323,13 +341,16 @@ impl<W: World> Group<W> {
                     let is_same = |(found, wanted): (&Option<u32>, &u32)| found.unwrap_or(*ZEROS) == *wanted;
                     if !found.iter().zip(&wanted).all(is_same) {
                         agree = false;
-                        tracing::error!(drive = %rows.copy.drive.id(), stripe = stripe.number, "code isn't that of its data, and is written anew");
+                        tracing::error!(drive = %rows.copy.drive.id(), stripe = stripe.number, repairs, "code isn't that of its data");
+                        if !repairs {
+                            continue;
+                        }
                         let _changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
                         self.write_run(&copy, &run, code[rows.fragment - units].clone()).await?;
                     }
                 }
             }
         }
-        Ok(agree)
+        Ok((!agree || fragments.len() == usize::from(self.shared.fragments.count())).then_some(agree))
     }
 }
