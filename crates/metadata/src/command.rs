@@ -2,7 +2,7 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
-use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ServerState};
+use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
@@ -12,8 +12,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its id,
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
-/// codes, 12 volumes whose layouts name drives, and names of drives.
-pub const VERSION: u32 = 12;
+/// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters.
+pub const VERSION: u32 = 13;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -58,6 +58,9 @@ const ERASURE_CODES: u32 = 11;
 
 /// From this version on, layouts may name drives, and drives have names. Builds before know neither.
 const PLEXES: u32 = 12;
+
+/// From this version on, volumes may be replicas. Builds before would let clients write to them.
+const REPLICAS: u32 = 13;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -283,6 +286,47 @@ pub enum Command {
     /// now, or
     /// was cut off or rolled back.
     FinishImport { name: String, import: u64 },
+    /// The volume is a replica of another one from now on, in a new view: only replication writes to it. It holds what it did.
+    Follow {
+        name: String,
+        source: ReplicaSource,
+        /// How that is called, for people.
+        called: String,
+        /// The epoch of its newest snapshot that the source has too, from which it goes on.
+        base: Option<Epoch>,
+    },
+    /// The replica is an ordinary volume from now on. A part of a snapshot that it has is given up: it holds what its newest whole snapshot
+    /// does, in a new epoch and a new view.
+    Promote {
+        name: String,
+        /// Also if no snapshot is whole: then it's incomplete.
+        force: bool,
+    },
+    /// Replication begins to write to the replica, in the place of any other, or has come so far.
+    Receive {
+        name: String,
+        /// What it's a replica of.
+        source: ReplicaSource,
+        /// Random: who writes.
+        import: u64,
+        /// Of the source's snapshot that it gets.
+        epoch: Epoch,
+        /// Bytes from the beginning on that are there for good.
+        done: u64,
+    },
+    /// The replica has all of the snapshot, and keeps it under this name, in a new view. Refused as
+    /// [`crate::Refusal::ImportChanged`] if another one writes by now.
+    Received {
+        name: String,
+        import: u64,
+        snapshot: String,
+        /// When the source made it.
+        taken_unix_ms: u64,
+    },
+    /// The source holds what the replica's newest snapshot does at this time too.
+    NoteReplica { name: String, source: ReplicaSource, as_of_unix_ms: u64 },
+    /// Replication of this source asks for it. Refused if the volume is no replica of that.
+    Replicated { source: ReplicaSource, command: Box<Command> },
     /// Gives the volume another name; its users go on.
     RenameVolume { name: String, new_name: String },
     /// The volume is gone for its users at once; its record stays `Deleting` until [`Command::FinishRemoveVolume`].
@@ -406,6 +450,12 @@ impl Command {
                 }
             }
             Command::NameDrive { .. } => PLEXES,
+            Command::Follow { .. }
+            | Command::Promote { .. }
+            | Command::Receive { .. }
+            | Command::Received { .. }
+            | Command::NoteReplica { .. }
+            | Command::Replicated { .. } => REPLICAS,
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
             Command::RollBack { .. } => ROLLBACKS_REVISE,
@@ -448,6 +498,11 @@ impl Command {
             Command::ResizeVolume { name, .. }
             | Command::NoteImport { name, .. }
             | Command::FinishImport { name, .. }
+            | Command::Follow { name, .. }
+            | Command::Promote { name, .. }
+            | Command::Receive { name, .. }
+            | Command::Received { name, .. }
+            | Command::NoteReplica { name, .. }
             | Command::RenameVolume { name, .. }
             | Command::RemoveVolume { name, .. }
             | Command::CreateSnapshot { volume: name, .. }
@@ -456,6 +511,7 @@ impl Command {
             | Command::RenameSnapshot { volume, name, .. }
             | Command::RollBack { volume, name }
             | Command::CloneVolume { volume, snapshot: name, .. } => (volume, Some(name)),
+            Command::Replicated { command, .. } => return command.subject(),
             _ => return None,
         };
         Some(Subject { volume, snapshot })
@@ -463,7 +519,7 @@ impl Command {
 
     /// Whether the state has more records after it, which only the user takes away again.
     pub(crate) fn lengthens(&self) -> bool {
-        use Command::{AddDrive, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume};
+        use Command::{AddDrive, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume, Received};
         matches!(
             self,
             AddDrive { .. }
@@ -472,6 +528,7 @@ impl Command {
                 | CreatePool { .. }
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
+                | Received { .. }
         )
     }
 }

@@ -215,6 +215,44 @@ pub struct VolumeRecord {
     pub origin: Option<SnapshotId>,
     /// The import that has begun to write to it. Without one it's whole.
     pub import: Option<ImportRecord>,
+    /// The volume that it follows, if it's a replica: only replication writes to it then.
+    pub replica: Option<ReplicaRecord>,
+}
+
+/// A volume of another cluster, or of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaSource {
+    /// The cluster's id.
+    pub cluster: ClusterId,
+    /// The volume's id there, below 2^63.
+    pub volume: VolumeId,
+}
+
+/// What makes a volume a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaRecord {
+    /// What it follows.
+    pub source: ReplicaSource,
+    /// How that is called, for people.
+    pub called: String,
+    /// When its source held what its newest whole snapshot holds, in milliseconds since 1970 by the source's clock, or later if nothing has
+    /// changed since; 0 before the first snapshot is whole.
+    pub as_of_unix_ms: u64,
+    /// The epoch of the source's snapshot of which it has a part, if so.
+    pub receives: Option<Epoch>,
+    /// The epoch of its own newest whole snapshot, which its source has or had too.
+    pub base: Option<Epoch>,
+}
+
+/// Of which snapshot of the source a snapshot is a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyRecord {
+    /// Of which volume.
+    pub source: ReplicaSource,
+    /// The snapshot's epoch there.
+    pub epoch: Epoch,
+    /// When it was made there, in milliseconds since 1970.
+    pub unix_ms: u64,
 }
 
 /// What makes a volume a part of something, until that is all there.
@@ -294,6 +332,8 @@ pub struct SnapshotRecord {
     pub size: u64,
     /// By the proposer's wall clock, in milliseconds since 1970; for people.
     pub created_unix_ms: u64,
+    /// What it's a copy of, if replication has made it.
+    pub copy_of: Option<CopyRecord>,
 }
 
 impl SnapshotRecord {

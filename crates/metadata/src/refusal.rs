@@ -149,6 +149,25 @@ pub enum Refusal {
         "volume '{0}' is incomplete, an import of it hasn't come to its end: `tepal volume import {0}` does it again, and with --resume goes on"
     )]
     Incomplete(String),
+    #[error(
+        "volume '{name}' is a replica of {source_name}, and only replication changes it: clone one of its snapshots to try something out; \
+         `tepal replicate promote {name}` makes it an ordinary volume, which ends the replication"
+    )]
+    IsReplica { name: String, source_name: String },
+    #[error("volume '{name}' is a replica of {source_name}, which is another volume than this replication is of")]
+    OtherReplica { name: String, source_name: String },
+    #[error(
+        "volume '{0}' isn't a replica, or not any more: it may have been promoted, and written to since. Leave it as it is, or have it follow \
+         by `tepal replicate demote {0}`, which says first what it would lose"
+    )]
+    NoReplica(String),
+    #[error("that isn't done for replication")]
+    NotReplicated,
+    #[error(
+        "replica '{0}' has no whole snapshot yet, only a part of its first one: let the replication go on; if its source is gone for good, \
+         --force makes it a volume that is incomplete"
+    )]
+    NothingWhole(String),
     /// The layout's text breaks one of [`tepal_model::layout::LayoutError`]'s rules, which is quoted.
     #[error("{rule}")]
     Layout { rule: String },

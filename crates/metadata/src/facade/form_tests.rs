@@ -85,7 +85,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 9));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 10));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -99,7 +99,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     open_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 9));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 10));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -118,7 +118,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     open_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 9);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -144,7 +144,7 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 9);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
     let propose = |command: Option<Command>| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -198,7 +198,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
         assert_eq!(columns(&state, 3), [[d0, d1], [d1, d2], [d2, d0]]);
         assert_eq!((state.snapshots_of(VolumeId(1)).count(), rows), (1, vec![vec![Value::Integer(2)]]));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 9);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
     let (map, column, view) = (MapId(1), 0, open(vec![]).0.view());
     let (state, _) = open(vec![Command::BeginMove { map, column, from: d0, to: d2 }]);
     assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
@@ -250,7 +250,7 @@ fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_unt
         assert!(state.active_volumes().all(|volume| volume.import.is_none()));
         assert_eq!(state.volume_named("c").unwrap().origin, Some(SnapshotId { volume: VolumeId(1), epoch: 1 }));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 9);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
     let (name, import) = ("v0".to_owned(), 7);
     let state = open(vec![Command::NoteImport { name: name.clone(), import, done: 512 }]);
     assert_eq!(state.volume_named("v0").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
@@ -285,7 +285,7 @@ fn form_7_opens_and_notes_rollbacks_from_then_on() {
         assert_eq!(state.volume_named("w").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
         assert!(state.maps[&MapId(1)].columns.iter().flat_map(|it| &it.holders).all(|it| it.status.is_complete()));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 9);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
     let state = open(vec![Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }]);
     let volume = state.volume_named("v0").unwrap();
     assert!(volume.begun_in == volume.epoch && volume.epoch > 4 && !volume.goes_on_from(3));
@@ -417,5 +417,5 @@ fn a_drive_that_was_away_in_form_6_counts_as_passed_over() {
         }
         assert_eq!(holders().filter(|holder| holder.drive == here).count(), 64);
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 9);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
 }

@@ -45,15 +45,27 @@ impl Digest {
         Digest(sum)
     }
 
+    /// What form 9 has for the same records: it doesn't say of volumes that they are replicas, nor of snapshots that they are copies.
+    pub fn of_form_9(state: &State) -> Digest {
+        let mut sum = Digest::of(state).0;
+        for volume in state.volumes.values() {
+            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 18));
+        }
+        for snapshot in state.snapshots.values().flat_map(|snapshots| snapshots.values()) {
+            sum = sum.wrapping_sub(of(snapshot)).wrapping_add(of_first(snapshot, 6));
+        }
+        Digest(sum)
+    }
+
     /// What form 8 has for the same records: it doesn't say what drives are called.
     pub fn of_form_8(state: &State) -> Digest {
         let without = |sum: u32, drive| sum.wrapping_sub(of(drive)).wrapping_add(of_first(drive, 11));
-        Digest(state.drives.values().fold(Digest::of(state).0, without))
+        Digest(state.drives.values().fold(Digest::of_form_9(state).0, without))
     }
 
     /// What form 7 has for the same records: it doesn't say in which epoch a volume went on that was rolled back.
     pub fn of_form_7(state: &State) -> Digest {
-        let without = |sum: u32, volume| sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 16));
+        let without = |sum: u32, volume| sum.wrapping_sub(of_first(volume, 18)).wrapping_add(of_first(volume, 16));
         Digest(state.volumes.values().fold(Digest::of_form_8(state).0, without))
     }
 
@@ -69,7 +81,7 @@ impl Digest {
             }
         }
         for volume in state.volumes.values() {
-            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 14));
+            sum = sum.wrapping_sub(of_first(volume, 18)).wrapping_add(of_first(volume, 14));
         }
         Digest(sum)
     }
@@ -77,7 +89,7 @@ impl Digest {
     /// What form 5 has for the same records: it says the drives of maps, of which each is the first of one column, of drives and
     /// servers not whether they are to be emptied, and of volumes not what they are clones of.
     pub fn of_form_5(state: &State) -> Digest {
-        let mut sum = Digest::of(state).0;
+        let mut sum = Digest::of_form_9(state).0;
         for server in state.servers.values() {
             sum = sum.wrapping_sub(of(server)).wrapping_add(of_first(server, 8));
         }
@@ -85,7 +97,7 @@ impl Digest {
             sum = sum.wrapping_sub(of(drive)).wrapping_add(of_first(drive, 10));
         }
         for volume in state.volumes.values() {
-            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 12));
+            sum = sum.wrapping_sub(of_first(volume, 18)).wrapping_add(of_first(volume, 12));
         }
         for map in state.maps.values() {
             let columns = (0..).zip(&map.columns).map(of_column(map.id)).fold(of_map(map), u32::wrapping_add);

@@ -2,8 +2,8 @@
 
 use super::apply::Change;
 use crate::record::{
-    ClusterRecord, ColumnRecord, DriveRecord, EVENTS_KEPT, HolderRecord, ImportRecord, JoinRecord, MapRecord,
-    MigrationRecord, PoolRecord, ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
+    ClusterRecord, ColumnRecord, CopyRecord, DriveRecord, EVENTS_KEPT, HolderRecord, ImportRecord, JoinRecord, MapRecord,
+    MigrationRecord, PoolRecord, ReplicaRecord, ReplicaSource, ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
 };
 use crate::state::{Counters, State};
 use rusqlite::types::{FromSql, FromSqlError, Type, Value};
@@ -199,6 +199,12 @@ impl Record for VolumeRecord {
         "imported",
         "begun_in",
         "cut_in",
+        "replica_cluster",
+        "replica_volume",
+        "replica_name",
+        "replica_as_of",
+        "replica_receives",
+        "replica_base",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -221,6 +227,12 @@ impl Record for VolumeRecord {
             optional(self.import, |import| VolumeSize(import.done).value()),
             integer(self.begun_in.into()),
             integer(self.cut_in),
+            optional(self.replica.as_ref(), |replica| text(replica.source.cluster)),
+            optional(self.replica.as_ref(), |replica| integer(replica.source.volume.0)),
+            optional(self.replica.as_ref(), |replica| text(&replica.called)),
+            optional(self.replica.as_ref(), |replica| integer(replica.as_of_unix_ms)),
+            optional(self.replica.as_ref().and_then(|replica| replica.receives), |epoch| integer(epoch.into())),
+            optional(self.replica.as_ref().and_then(|replica| replica.base), |epoch| integer(epoch.into())),
         ]
     }
 
@@ -242,13 +254,25 @@ impl Record for VolumeRecord {
             import: import(row, 14)?,
             begun_in: row.get(16)?,
             cut_in: row.get(17)?,
+            replica: replica(row, 18)?,
         })
     }
 }
 
 impl Record for SnapshotRecord {
     const TABLE: &'static str = "snapshots";
-    const COLUMNS: &'static [&'static str] = &["volume", "epoch", "name", "lineage", "size", "created_unix_ms"];
+    const COLUMNS: &'static [&'static str] = &[
+        "volume",
+        "epoch",
+        "name",
+        "lineage",
+        "size",
+        "created_unix_ms",
+        "copy_cluster",
+        "copy_volume",
+        "copy_epoch",
+        "copy_unix_ms",
+    ];
 
     fn values(&self) -> Vec<Value> {
         vec![
@@ -258,6 +282,10 @@ impl Record for SnapshotRecord {
             text(&self.lineage),
             VolumeSize(self.size).value(),
             integer(self.created_unix_ms),
+            optional(self.copy_of, |copy| text(copy.source.cluster)),
+            optional(self.copy_of, |copy| integer(copy.source.volume.0)),
+            optional(self.copy_of, |copy| integer(copy.epoch.into())),
+            optional(self.copy_of, |copy| integer(copy.unix_ms)),
         ]
     }
 
@@ -269,6 +297,7 @@ impl Record for SnapshotRecord {
             lineage: lineage(row, 3, 1)?,
             size: row.get::<_, VolumeSize>(4)?.0,
             created_unix_ms: row.get(5)?,
+            copy_of: copy_of(row, 6)?,
         })
     }
 }
@@ -353,6 +382,30 @@ fn import(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<ImportRecord>
         (None, Some(_)) => Err(rusqlite::Error::InvalidColumnType(column, "import".to_owned(), Type::Null)),
         (Some(_), None) => Err(rusqlite::Error::InvalidColumnType(column + 1, "imported".to_owned(), Type::Null)),
     }
+}
+
+/// A cluster, and a volume of it in the next column; both or none.
+fn source(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<ReplicaSource>> {
+    match (row.get::<_, Option<String>>(column)?, row.get::<_, Option<u64>>(column + 1)?) {
+        (None, None) => Ok(None),
+        (Some(cluster), Some(volume)) => {
+            Ok(Some(ReplicaSource { cluster: parse_text(column, &cluster)?, volume: VolumeId(volume) }))
+        }
+        (None, Some(_)) => Err(rusqlite::Error::InvalidColumnType(column, "cluster".to_owned(), Type::Null)),
+        (Some(_), None) => Err(rusqlite::Error::InvalidColumnType(column + 1, "volume".to_owned(), Type::Null)),
+    }
+}
+
+fn replica(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<ReplicaRecord>> {
+    let Some(source) = source(row, column)? else { return Ok(None) };
+    let (called, as_of_unix_ms) = (row.get(column + 2)?, row.get(column + 3)?);
+    let (receives, base) = (row.get(column + 4)?, row.get(column + 5)?);
+    Ok(Some(ReplicaRecord { source, called, as_of_unix_ms, receives, base }))
+}
+
+fn copy_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<CopyRecord>> {
+    let Some(source) = source(row, column)? else { return Ok(None) };
+    Ok(Some(CopyRecord { source, epoch: row.get(column + 2)?, unix_ms: row.get(column + 3)? }))
 }
 
 /// A lineage that ends with the epoch in another column.

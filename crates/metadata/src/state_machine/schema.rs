@@ -61,7 +61,13 @@ pub const KIND: Kind = Kind {
             import INTEGER,                 -- the number of the import that has begun to write to it; null if it's whole
             imported ANY,                   -- bytes of that which are there, as size; null if it's whole
             begun_in INTEGER NOT NULL,      -- the epoch in which it went on when it was rolled back last; 0 if it wasn't
-            cut_in INTEGER NOT NULL         -- the revision that it had when it was made smaller last; 0 if it wasn't
+            cut_in INTEGER NOT NULL,        -- the revision that it had when it was made smaller last; 0 if it wasn't
+            replica_cluster TEXT,           -- of a replica, the cluster whose volume it follows; null if it's none
+            replica_volume INTEGER,         -- and the volume's id there
+            replica_name TEXT,              -- and how that is called
+            replica_as_of INTEGER,          -- when the source held what the newest whole snapshot does; 0 before there is one
+            replica_receives INTEGER,       -- the epoch of the source's snapshot of which it has a part; null if it's whole
+            replica_base INTEGER            -- snapshots.epoch of its newest whole one; null before there is one
         ) STRICT;
         CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
         CREATE TABLE snapshots (
@@ -71,6 +77,10 @@ pub const KIND: Kind = Kind {
             lineage TEXT NOT NULL,          -- the epochs that it sees, as in 0-4,7-9
             size ANY NOT NULL,              -- as volumes.size
             created_unix_ms INTEGER NOT NULL,
+            copy_cluster TEXT,              -- of a copy that replication made, the cluster of the original; null if it's none
+            copy_volume INTEGER,            -- and the original's volume there
+            copy_epoch INTEGER,             -- and its epoch
+            copy_unix_ms INTEGER,           -- and when it was made
             PRIMARY KEY (volume, epoch)
         ) STRICT, WITHOUT ROWID;
         CREATE UNIQUE INDEX snapshots_by_name ON snapshots (volume, name);
@@ -139,5 +149,6 @@ pub const KIND: Kind = Kind {
         super::upgrade::from_form_6,
         super::upgrade::from_form_7,
         super::upgrade::from_form_8,
+        super::upgrade::from_form_9,
     ],
 };

@@ -87,6 +87,7 @@ pub fn from_form_6(connection: &Connection, file: &Path) -> Result<(), StoreErro
     connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(REPLICAS).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_6)?;
     put_with_copies(connection, file, state)
 }
@@ -98,6 +99,7 @@ pub fn from_form_7(connection: &Connection, file: &Path) -> Result<(), StoreErro
     }
     connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(REPLICAS).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_7)?;
     put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
 }
@@ -108,9 +110,31 @@ pub fn from_form_8(connection: &Connection, file: &Path) -> Result<(), StoreErro
         return Ok(());
     }
     connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(REPLICAS).map_err(StoreError::sqlite(file))?;
     let state = checked(connection, file, Digest::of_form_8)?;
     put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
 }
+
+/// Form 9 knows no replicas.
+pub fn from_form_9(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "volumes", "replica_cluster")? {
+        return Ok(());
+    }
+    connection.execute_batch(REPLICAS).map_err(StoreError::sqlite(file))?;
+    let state = checked(connection, file, Digest::of_form_9)?;
+    put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
+}
+
+const REPLICAS: &str = "ALTER TABLE volumes ADD COLUMN replica_cluster TEXT;
+    ALTER TABLE volumes ADD COLUMN replica_volume INTEGER;
+    ALTER TABLE volumes ADD COLUMN replica_name TEXT;
+    ALTER TABLE volumes ADD COLUMN replica_as_of INTEGER;
+    ALTER TABLE volumes ADD COLUMN replica_receives INTEGER;
+    ALTER TABLE volumes ADD COLUMN replica_base INTEGER;
+    ALTER TABLE snapshots ADD COLUMN copy_cluster TEXT;
+    ALTER TABLE snapshots ADD COLUMN copy_volume INTEGER;
+    ALTER TABLE snapshots ADD COLUMN copy_epoch INTEGER;
+    ALTER TABLE snapshots ADD COLUMN copy_unix_ms INTEGER;";
 
 const NAMES: &str = "ALTER TABLE drives ADD COLUMN name TEXT;";
 
@@ -162,6 +186,7 @@ fn add_columns(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     connection.execute_batch(IMPORTS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(ROLLBACKS).map_err(StoreError::sqlite(file))?;
     connection.execute_batch(NAMES).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(REPLICAS).map_err(StoreError::sqlite(file))?;
     let mut statement = connection.prepare("SELECT id, layout, made_in FROM maps").map_err(StoreError::sqlite(file))?;
     let maps = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let maps: Result<Vec<(u32, String, u64)>, _> = maps.and_then(Iterator::collect);

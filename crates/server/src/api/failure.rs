@@ -115,6 +115,10 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::WindowChanged { .. }
         | Refusal::MigrationStage(_)
         | Refusal::GrownSince(_)
+        | Refusal::IsReplica { .. }
+        | Refusal::OtherReplica { .. }
+        | Refusal::NoReplica(_)
+        | Refusal::NothingWhole(_)
         | Refusal::NoMapsLeft
         | Refusal::NoServersLeft
         | Refusal::StateTooLong { .. }
@@ -135,6 +139,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::ChainedDomain { .. }
         | Refusal::NoWindow { .. }
         | Refusal::Rate
+        | Refusal::NotReplicated
         | Refusal::TooLong { .. } => ErrorKind::BadRequest,
     }
 }

@@ -6,7 +6,7 @@
 //! 2. A refused command changes nothing, not even a counter or an event.
 //! 3. Every change of a drive's or server's state, every one that joins or leaves, every new epoch of a volume, and all gaps in what it
 //!    sees that are closed give the next view. A server that goes down takes its drives with it in that same view.
-//! 4. Every change of a volume's record gives its next revision, but for those of its epoch.
+//! 4. Every change of a volume's record gives its next revision, but for those of its epoch, and of how far a replica is.
 //! 5. Each drive named by a map's columns has a record; each volume's map and pool exist, and each map has a volume or is one that volumes
 //!    go to. Only active volumes have snapshots.
 //! 6. A column's holders are different drives, never fewer than when its map was made. One drive at most joins them, which isn't
@@ -38,6 +38,9 @@ mod move_tests;
 mod moves;
 pub mod once;
 pub mod place;
+#[cfg(test)]
+mod replica_tests;
+mod replicas;
 #[cfg(test)]
 mod server_tests;
 #[cfg(test)]
@@ -107,12 +110,14 @@ struct Draft {
     unix_ms: u64,
     /// The version of the command.
     version: u32,
+    /// Replication asks, which may change replicas.
+    replicates: bool,
 }
 
 impl Draft {
     fn new(state: &State, proposal: &Proposal) -> Self {
         let unix_ms = proposal.unix_ms.min(i64::MAX as u64);
-        Draft { state: state.clone(), changes: Vec::new(), unix_ms, version: proposal.version }
+        Draft { state: state.clone(), changes: Vec::new(), unix_ms, version: proposal.version, replicates: false }
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<Reply, Refusal> {
@@ -159,6 +164,16 @@ impl Draft {
             Command::ResizeVolume { name, size, shrink, cleared } => self.resize_volume(name, *size, *shrink, *cleared),
             Command::NoteImport { name, import, done } => self.note_import(name, *import, *done),
             Command::FinishImport { name, import } => self.finish_import(name, *import),
+            Command::Follow { name, source, called, base } => self.follow(name, *source, called, *base),
+            Command::Promote { name, force } => self.promote(name, *force),
+            Command::Receive { name, source, import, epoch, done } => {
+                self.receive(name, *source, *import, (*epoch, *done))
+            }
+            Command::Received { name, import, snapshot, taken_unix_ms } => {
+                self.received(name, *import, snapshot, *taken_unix_ms)
+            }
+            Command::NoteReplica { name, source, as_of_unix_ms } => self.note_replica(name, *source, *as_of_unix_ms),
+            Command::Replicated { source, command } => self.replicated(*source, command),
             Command::RenameVolume { name, new_name } => self.rename_volume(name, new_name),
             Command::RemoveVolume { name, snapshots } => self.remove_volume(name, *snapshots),
             Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),

@@ -5,7 +5,7 @@
 
 use super::{Draft, check_name};
 use crate::command::{GAPS_CLOSED, ROLLBACKS_NOTED, ROLLBACKS_REVISE, Reply};
-use crate::record::{SnapshotId, SnapshotRecord, VolumeRecord};
+use crate::record::{CopyRecord, SnapshotId, SnapshotRecord, VolumeRecord};
 use crate::refusal::{Refusal, Thing};
 use std::sync::Arc;
 use tepal_model::history::{MAX_SPANS, next_epochs};
@@ -22,6 +22,17 @@ impl Draft {
         if record.import.is_some() {
             return Err(Refusal::Incomplete(volume.to_owned())); // a part of an image would pass for a whole one
         }
+        self.keep_as_snapshot(record, name, None)
+    }
+
+    /// What the volume holds now.
+    pub(super) fn keep_as_snapshot(
+        &mut self,
+        record: VolumeRecord,
+        name: &str,
+        copy_of: Option<CopyRecord>,
+    ) -> Result<Reply, Refusal> {
+        let volume = record.name.clone();
         self.check_snapshot_name(&record, name)?;
         self.check_readers(&record)?;
         let snapshot = SnapshotRecord {
@@ -31,6 +42,7 @@ impl Draft {
             lineage: record.lineage.clone(),
             size: record.size,
             created_unix_ms: self.unix_ms,
+            copy_of,
         };
         let (epoch, size) = (snapshot.epoch, Size(snapshot.size));
         let from = snapshot.lineage.clone();
@@ -38,12 +50,13 @@ impl Draft {
         let view = record.epoch_since;
         self.put_snapshot(snapshot);
         self.put_volume(record);
-        self.event("snapshot", &subject(volume, name), format!("made: {size}, of epoch {epoch}, in view {view}"));
+        self.event("snapshot", &subject(&volume, name), format!("made: {size}, of epoch {epoch}, in view {view}"));
         Ok(Reply::SnapshotCreated { epoch, view })
     }
 
     pub(super) fn roll_back(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
         let record = self.volume(volume)?;
+        self.check_not_replica(&record)?;
         let snapshot = self.snapshot(&record, name)?;
         let resized = (record.size != snapshot.size).then_some((record.size, snapshot.size));
         let mut record = self.go_on_from(&snapshot.lineage, record)?;
@@ -54,6 +67,9 @@ impl Draft {
         }
         // What an import had begun is gone; no snapshot is of a part of one.
         let had_import = record.import.take().is_some();
+        if let Some(replica) = &mut record.replica {
+            replica.receives = None;
+        }
         match resized.is_some() || had_import || self.version >= ROLLBACKS_REVISE {
             true => self.revise(record),
             false => self.put_volume(record),
@@ -87,6 +103,7 @@ impl Draft {
             created_unix_ms: self.unix_ms,
             origin: Some(origin),
             import: None,
+            replica: None,
             begun_in: 0,
             cut_in: 0,
             ..clone
@@ -100,6 +117,7 @@ impl Draft {
     pub(super) fn remove_snapshot(&mut self, volume: &str, name: &str) -> Result<Reply, Refusal> {
         let record = self.volume(volume)?;
         let snapshot = self.snapshot(&record, name)?;
+        self.check_not_needed(&record, &snapshot)?;
         self.drop_snapshot(record.id, snapshot.epoch);
         self.next_view(); // drives give back what only it saw when nobody acts in an earlier one
         self.event("snapshot", &subject(volume, name), "removed".to_owned());
@@ -109,6 +127,7 @@ impl Draft {
     pub(super) fn rename_snapshot(&mut self, volume: &str, name: &str, new_name: &str) -> Result<Reply, Refusal> {
         let record = self.volume(volume)?;
         let snapshot = self.snapshot(&record, name)?;
+        self.check_not_needed(&record, &snapshot)?;
         self.check_snapshot_name(&record, new_name)?;
         self.put_snapshot(SnapshotRecord { name: new_name.to_owned(), ..snapshot });
         self.event("snapshot", &subject(volume, new_name), format!("renamed from {name}"));
@@ -167,8 +186,9 @@ impl Draft {
         }
     }
 
-    fn snapshot(&self, volume: &VolumeRecord, name: &str) -> Result<SnapshotRecord, Refusal> {
-        let found = self.state.snapshot_named(volume.id, name).map(|record| SnapshotRecord::clone(record));
+    /// By its name, or by what stands for it.
+    pub(super) fn snapshot(&self, volume: &VolumeRecord, name: &str) -> Result<SnapshotRecord, Refusal> {
+        let found = self.state.snapshot_called(volume.id, name).map(|record| SnapshotRecord::clone(record));
         found.ok_or_else(|| Refusal::NoSnapshot { volume: volume.name.clone(), name: shown(name) })
     }
 }

@@ -55,6 +55,7 @@ impl Draft {
             created_unix_ms: self.unix_ms,
             origin: None,
             import: None,
+            replica: None,
         });
         self.event("volume", name, text);
         Ok(Reply::VolumeCreated { id, map })
@@ -90,6 +91,7 @@ impl Draft {
     ) -> Result<Reply, Refusal> {
         check_size(size)?;
         let mut volume = self.volume(name)?;
+        self.check_not_replica(&volume)?;
         let from = volume.size;
         check_size_for(&volume.layout, size)?;
         if let Some(migration) = self.state.migration_of(&volume) {
@@ -108,7 +110,8 @@ impl Draft {
         if size < from && self.version >= ROLLBACKS_NOTED {
             volume.cut_in = volume.revision + 1;
         }
-        if let Some(import) = volume.import.as_mut().filter(|_| size < from) {
+        let replicates = self.replicates;
+        if let Some(import) = volume.import.as_mut().filter(|_| size < from && !replicates) {
             // What was cut off is missing, also if the volume grows again.
             *import = ImportRecord { id: 0, done: import.done.min(size) };
         }
@@ -119,6 +122,7 @@ impl Draft {
 
     pub(super) fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
+        self.check_not_replica(&volume)?;
         let is_news = volume.import.is_none_or(|before| before.id != import);
         volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: done.min(volume.size) });
         self.revise(volume);
@@ -130,6 +134,7 @@ impl Draft {
 
     pub(super) fn finish_import(&mut self, name: &str, import: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
+        self.check_not_replica(&volume)?;
         if volume.import.is_none_or(|own| own.id != import) {
             return Err(Refusal::ImportChanged(name.to_owned()));
         }
