@@ -1,6 +1,8 @@
 //! The configurations of the Vinum paper (Lehey, FREENIX 1999), as its text has them in the `.conf` files here, given to `tepal apply`
 //! one after the other.
 
+mod states;
+
 use crate::cluster::{Cluster, Media, Plan};
 use crate::nbd::noise;
 use crate::program;

@@ -12,7 +12,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// volumes that grow only as they were cleared, 7 which copies of a column are complete, commands about a volume or snapshot by its id,
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
-/// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters.
+/// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
+/// drives in layouts.
 pub const VERSION: u32 = 13;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -59,6 +60,8 @@ const ERASURE_CODES: u32 = 11;
 /// From this version on, layouts may name drives, and drives have names. Builds before know neither.
 const PLEXES: u32 = 12;
 
+/// From this version on, layouts that name drives may get another drive in place of one.
+const REPLACED: u32 = 13;
 /// From this version on, volumes may be replicas. Builds before would let clients write to them.
 const REPLICAS: u32 = 13;
 
@@ -163,6 +166,9 @@ pub enum Command {
     SetDriveUse { id: DriveId, to: DriveUse },
     /// What the drive is called besides its id: unique among drives.
     NameDrive { id: DriveId, name: Option<String> },
+    /// Layouts that name one drive name another one in its place from now on, which has nothing of these volumes. A spare is in use from
+    /// then on. What lies on the one drive is to go to the other.
+    ReplaceDrive { from: DriveId, to: DriveId },
     /// The drive was found, and is taken into use in a new generation: perhaps at another place, at another server only if it's not
     /// in use at the one that had it.
     DriveMoved {
@@ -456,6 +462,7 @@ impl Command {
             | Command::Received { .. }
             | Command::NoteReplica { .. }
             | Command::Replicated { .. } => REPLICAS,
+            Command::ReplaceDrive { .. } => REPLACED,
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
             Command::RollBack { .. } => ROLLBACKS_REVISE,

@@ -42,10 +42,10 @@ pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportE
 pub use query::{QueryError, QueryLimits, Rows, Value};
 pub use rebuild::{FoundDrive, Rebuild, RebuildError};
 pub use record::{
-    BY_ID, Cleared, ClusterRecord, ColumnRecord, CopyRecord, CopyStatus, DEFAULT_POOL, DriveRecord, DriveState, DriveUse,
-    EVENTS_KEPT, EventRecord, HolderRecord, ImportRecord, JoinRecord, LONGEST_WINDOW, MapRecord, MigrationRecord,
-    PoolRecord, RebuildRecord, ReplicaRecord, ReplicaSource, SERVER_IS_DOWN, ServerRecord, ServerState, SnapshotId, SnapshotRecord, StateNameError,
-    VolumeRecord, VolumeState,
+    BY_ID, Cleared, ClusterRecord, ColumnRecord, CopyRecord, CopyStatus, DEFAULT_POOL, DriveRecord, DriveState,
+    DriveUse, EVENTS_KEPT, EventRecord, HolderRecord, ImportRecord, JoinRecord, LONGEST_WINDOW, MapRecord,
+    MigrationRecord, PoolRecord, RebuildRecord, ReplicaRecord, ReplicaSource, SERVER_IS_DOWN, ServerRecord,
+    ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
 pub use state::State;

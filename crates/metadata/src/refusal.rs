@@ -52,6 +52,14 @@ pub enum Refusal {
     NoDrive(DriveId),
     #[error("drive {id} is in the cluster already, on server {server} at {path}")]
     DriveExists { id: DriveId, server: ServerId, path: String },
+    #[error("no volume's layout names drive {0}: what lies there goes elsewhere by `tepal drive drain`")]
+    NotNamed(DriveId),
+    #[error(
+        "volume '{volume}' is on its way to another layout: when that is over, or after `tepal volume cancel {volume}`"
+    )]
+    LayoutUnderWay { volume: String },
+    #[error("drive {to} can't take the place of {from} for volume '{volume}': {why}")]
+    NoReplacement { from: DriveId, to: DriveId, volume: String, why: String },
     #[error("drive {id} is called '{name}' already")]
     DriveNameTaken { name: String, id: DriveId },
     #[error(

@@ -141,6 +141,19 @@ impl State {
         self.maps.values().any(|map| map.layout.plexes().is_none() && map.uses(drive))
     }
 
+    /// Whether layouts name a drive for something of which others have enough to make it again.
+    pub fn may_be_named_otherwise(&self, drive: DriveId) -> bool {
+        let is_there = |holder: &HolderRecord| {
+            holder.drive != drive
+                && self.drives.get(&holder.drive).is_some_and(|record| record.state != DriveState::Failed)
+        };
+        self.maps.values().filter(|map| map.layout.names(drive)).any(|map| {
+            let needed = usize::from(map.layout.fragments().data);
+            let mut held = map.columns.iter().filter(|column| column.is_held_by(drive));
+            held.any(|column| column.holders.iter().filter(|holder| is_there(holder)).count() >= needed)
+        })
+    }
+
     /// The drive of this name.
     pub fn drive_named(&self, name: &str) -> Option<&Arc<DriveRecord>> {
         self.drives.values().find(|drive| drive.name.as_deref() == Some(name))

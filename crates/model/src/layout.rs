@@ -206,6 +206,11 @@ impl Layout {
         }
     }
 
+    /// Whether it says that something lies on this drive.
+    pub fn names(&self, drive: DriveId) -> bool {
+        self.plexes().is_some_and(|plexes| plexes.subdisks().any(|disk| disk.drive == drive))
+    }
+
     /// Which drives have what, if the layout says it.
     pub fn plexes(&self) -> Option<&Plexes> {
         match &self.protection {

@@ -2,8 +2,9 @@
 
 use super::apply::Change;
 use crate::record::{
-    ClusterRecord, ColumnRecord, CopyRecord, DriveRecord, EVENTS_KEPT, HolderRecord, ImportRecord, JoinRecord, MapRecord,
-    MigrationRecord, PoolRecord, ReplicaRecord, ReplicaSource, ServerRecord, SnapshotId, SnapshotRecord, VolumeRecord,
+    ClusterRecord, ColumnRecord, CopyRecord, DriveRecord, EVENTS_KEPT, HolderRecord, ImportRecord, JoinRecord,
+    MapRecord, MigrationRecord, PoolRecord, ReplicaRecord, ReplicaSource, ServerRecord, SnapshotId, SnapshotRecord,
+    VolumeRecord,
 };
 use crate::state::{Counters, State};
 use rusqlite::types::{FromSql, FromSqlError, Type, Value};

@@ -4,7 +4,8 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, NameDrive, OpenDriveInfo, SetDriveUse, route,
+    AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, NameDrive, OpenDriveInfo, ReplaceDrive,
+    SetDriveUse, route,
 };
 use super::{Context, Shared};
 use crate::drives::{DriveOperationError, Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
@@ -192,6 +193,17 @@ pub async fn set_name(
     let id: DriveId = id.parse()?;
     context.propose(Command::NameDrive { id, name }).await?;
     whichever(&context, id).await
+}
+
+/// Also of a drive that is away, or gone for good.
+pub async fn replace(
+    State(context): State<Shared>,
+    id: Named,
+    Input(ReplaceDrive { by }): Input<ReplaceDrive>,
+) -> Result<Json<DriveInfo>, Failure> {
+    let from: DriveId = id.parse()?;
+    context.propose(Command::ReplaceDrive { from, to: by }).await?;
+    whichever(&context, by).await
 }
 
 /// A drive of any server.

@@ -73,6 +73,9 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::ServerAlready { .. }
         | Refusal::DriveExists { .. }
         | Refusal::DriveNameTaken { .. }
+        | Refusal::NotNamed(_)
+        | Refusal::LayoutUnderWay { .. }
+        | Refusal::NoReplacement { .. }
         | Refusal::DriveInUse { .. }
         | Refusal::DriveOlder { .. }
         | Refusal::Transition { .. }

@@ -162,9 +162,9 @@ pub fn fewer_without(drive: DriveId, state: &State) -> String {
         Some(record) if record.state != DriveState::Failed && record.purpose != DriveUse::Removed => {
             format!("it has fewer copies until {held} is back: {}", comeback(&[drive], state))
         }
-        _ if state.maps.values().any(|map| map.uses(drive)) && !state.may_be_replaced(drive) => {
+        _ if state.maps.values().any(|map| map.layout.names(drive)) => {
             format!(
-                "it has fewer copies until `tepal apply` or `tepal volume relayout` gives it a drive in place of {held}"
+                "it has fewer copies until a spare (`tepal drive spare`) or `tepal drive replace` gives it a drive in place of {held}"
             )
         }
         _ => format!("it has fewer copies until others have what {held} held"),

@@ -179,6 +179,7 @@ fn router(context: Shared) -> Router {
         .route(route::DRIVE_ONLINE, post(drives::online))
         .route(route::DRIVE_GROW, post(drives::grow))
         .route(route::DRIVE_NAME, post(drives::set_name))
+        .route(route::DRIVE_REPLACE, post(drives::replace))
         .route(route::DRIVE_USE, post(drives::set_use))
         .route(route::SERVER_DRAINING, post(cluster::set_draining))
         .route(route::POOLS, get(pools::list).post(pools::create))
@@ -304,6 +305,7 @@ fn shown_by(command: &Command, state: &State) -> String {
         Command::AddDrive { .. }
         | Command::SetDriveUse { .. }
         | Command::NameDrive { .. }
+        | Command::ReplaceDrive { .. }
         | Command::SetDriveState { .. }
         | Command::RemoveDrive { .. } => "tepal drive ls".to_owned(),
         Command::RemoveServer { .. } | Command::SetServerDraining { .. } => "tepal server ls".to_owned(),

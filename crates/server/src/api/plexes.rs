@@ -17,9 +17,10 @@ use axum::body::to_bytes;
 use axum::extract::State as Extract;
 use std::collections::BTreeMap;
 use tepal_engine::{Behind, ColumnCopies, Volume};
-use tepal_metadata::{DriveState, ServerState, State, VolumeRecord};
+use tepal_metadata::{DriveState, MapRecord, ServerState, State, VolumeRecord};
 use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
 use tepal_model::{Layout, MapId, REGION};
+use tepal_placement::ColumnSubdisks;
 
 /// So many bytes of a volume are compared in one step.
 const STEP: u64 = 64 << 20;
@@ -159,6 +160,9 @@ fn described(state: &State, volume: &str, plexes: &Plexes, map: MapId, copies: &
     let mut all: Vec<PlexInfo> =
         plexes.plexes().iter().enumerate().map(|(at, plex)| bare(state, volume, (at, plex))).collect();
     let Ok(columns) = tepal_placement::subdisks_of_columns(plexes) else { return all };
+    if let Some(map) = state.maps.get(&map) {
+        note_coming(&mut all, map, &columns);
+    }
     for column in copies.iter().filter(|column| column.map == map) {
         let Some(there) = columns.get(column.column) else { continue };
         for &(plex, at) in there {
@@ -181,6 +185,21 @@ fn described(state: &State, volume: &str, plexes: &Plexes, map: MapId, copies: &
         }
     }
     all
+}
+
+/// Columns that another drive is to have than has them are on their way to it.
+fn note_coming(plexes: &mut [PlexInfo], map: &MapRecord, columns: &[ColumnSubdisks]) {
+    for (number, plex) in plexes.iter_mut().enumerate() {
+        for (at, disk) in plex.subdisks.iter_mut().enumerate() {
+            let of_disk = map.columns.iter().zip(columns).filter(|(_, there)| there.contains(&(number, at)));
+            let has: Vec<bool> = of_disk.map(|(column, _)| column.is_held_by(disk.drive)).collect();
+            let come = has.iter().filter(|has| **has).count();
+            if come < has.len() {
+                disk.filled = Some((come * 100 / has.len()) as u64);
+                disk.state = disk.state.max(PartState::Initializing);
+            }
+        }
+    }
 }
 
 /// A plex, as is agreed of its drives.

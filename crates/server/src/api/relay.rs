@@ -58,6 +58,8 @@ fn owner(context: &Context, method: &Method, path: &str) -> Option<ServerId> {
         ["v1", "drives", id] if method == Method::DELETE => {
             state.drives.get(&id.parse().ok()?).map(|drive| drive.server).filter(|server| !is_down(*server))
         }
+        // It's for those that may be gone.
+        ["v1", "drives", _, "replace"] => None,
         ["v1", "drives", id, ..] => state.drives.get(&id.parse().ok()?).map(|drive| drive.server),
         _ => None,
     }

@@ -100,6 +100,13 @@ pub struct NameDrive {
     pub name: Option<String>,
 }
 
+/// Has layouts that name a drive name another one in its place: what lies there goes to that one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplaceDrive {
+    /// Which one.
+    pub by: DriveId,
+}
+
 /// Something that could be a drive, seen by a server that looked around.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundDrive {

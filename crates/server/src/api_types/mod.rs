@@ -24,6 +24,7 @@
 //! | POST `/v1/drives/{id}/grow` | | [`DriveInfo`] |
 //! | POST `/v1/drives/{id}/use` | [`SetDriveUse`] | [`DriveInfo`] |
 //! | POST `/v1/drives/{id}/name` | [`NameDrive`] | [`DriveInfo`] |
+//! | POST `/v1/drives/{id}/replace` | [`ReplaceDrive`] | [`DriveInfo`] of the other one; what it takes goes there in the background |
 //! | GET `/v1/pools`, `/v1/pools/{name}` | | [`PoolInfo`] (a list of) |
 //! | POST `/v1/pools` | [`CreatePool`] | [`PoolInfo`] |
 //! | DELETE `/v1/pools/{name}` | | [`Done`] |
@@ -79,7 +80,8 @@ pub use directory::{
     DirectoryVolume, GatewayNews,
 };
 pub use drives::{
-    AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, SetDriveUse,
+    AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, ReplaceDrive,
+    SetDriveUse,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
 pub use snapshots::{
@@ -134,6 +136,8 @@ pub mod route {
     pub const DRIVE_GROW: &str = "/v1/drives/{id}/grow";
     /// POST of [`NameDrive`](super::NameDrive): what the drive is called besides its id.
     pub const DRIVE_NAME: &str = "/v1/drives/{id}/name";
+    /// POST of [`ReplaceDrive`](super::ReplaceDrive): another drive takes what layouts name this one for.
+    pub const DRIVE_REPLACE: &str = "/v1/drives/{id}/replace";
     /// POST of [`SetDriveUse`](super::SetDriveUse): what the drive is for.
     pub const DRIVE_USE: &str = "/v1/drives/{id}/use";
     /// What this server says of a drive that is to go: not for the `tepal` command.

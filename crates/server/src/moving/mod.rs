@@ -166,6 +166,9 @@ fn is_away(record: &std::sync::Arc<DriveRecord>) -> bool {
 fn next(state: &State, gone: &BTreeSet<DriveId>, known: (&Moves, Instant)) -> Vec<Command> {
     let mut commands = spares_step_in(state, gone);
     if commands.is_empty() {
+        commands = spares_are_named(state, gone);
+    }
+    if commands.is_empty() {
         commands = hopeless_moves(state, gone);
         for pool in state.pools.keys() {
             commands.extend(moves_of(state, pool, gone, known));
@@ -204,6 +207,42 @@ fn spares_step_in(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     commands
 }
 
+/// For each drive that was lost and that layouts name, a spare which they name from then on.
+fn spares_are_named(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
+    let is_lost = |record: &DriveRecord| record.state == DriveState::Failed || gone.contains(&record.id);
+    let is_under_way = |id: DriveId| {
+        let named = state.maps.values().filter(|map| map.layout.names(id));
+        named.into_iter().any(|map| state.migration_about(map.id).is_some())
+    };
+    let lost = state.drives.values().filter(|record| is_lost(record) && state.may_be_named_otherwise(record.id));
+    let mut taken = BTreeSet::new();
+    let mut commands = Vec::new();
+    for record in lost.filter(|record| !is_under_way(record.id)) {
+        let Some(spare) = state.spare_for(record, &taken) else { continue };
+        taken.insert(spare);
+        commands.push(Command::ReplaceDrive { from: record.id, to: spare });
+    }
+    commands
+}
+
+/// The copies that layouts want elsewhere than they are, of these maps: since a layout names another drive for them.
+fn named_moves(maps: &BTreeMap<MapId, &MapRecord>) -> Vec<(MapId, usize, DriveId, DriveId)> {
+    let mut found = Vec::new();
+    for (&id, map) in maps {
+        let Some(plexes) = map.layout.plexes() else { continue };
+        if map.columns.iter().flat_map(|column| &column.holders).all(|holder| map.layout.names(holder.drive)) {
+            continue;
+        }
+        let Ok((_, wanted)) = tepal_placement::explicit(plexes) else { continue };
+        for (column, (record, wanted)) in map.columns.iter().zip(&wanted).enumerate() {
+            let leaves = record.holders.iter().map(|holder| holder.drive).find(|drive| !wanted.contains(drive));
+            let comes = wanted.iter().copied().find(|drive| !record.is_held_by(*drive));
+            found.extend(leaves.zip(comes).map(|(from, to)| (id, column, from, to)));
+        }
+    }
+    found
+}
+
 /// Whether anybody may have what a column holds: else there's nothing to be moved.
 fn is_left(state: &State, map: MapId, column: usize) -> bool {
     let is_failed = |id: DriveId| state.drives.get(&id).is_none_or(|record| record.state == DriveState::Failed);
@@ -230,7 +269,7 @@ fn maps_of<'a>(state: &'a State, pool: &str) -> BTreeMap<MapId, &'a MapRecord> {
     maps.filter(|(volume, map)| state.pool_of(volume, map) == pool).map(|(_, map)| (map.id, &**map)).collect()
 }
 
-/// Whether the map's layout says on which drives everything lies: there it stays.
+/// Whether the map's layout says on which drives everything lies: there it is to be.
 fn is_named(map: &MapRecord) -> bool {
     map.layout.plexes().is_some()
 }
@@ -263,6 +302,8 @@ fn candidates_of<'a>(
 fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (&Moves, Instant)) -> Vec<Command> {
     let mut maps = maps_of(state, pool);
     let candidates = candidates_of(state, pool, gone, &maps);
+    let all = maps.clone();
+    let named = named_moves(&maps);
     maps.retain(|_, map| !is_named(map));
     let mut room = Room::of(state, pool, gone, &known.spaces);
     let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
@@ -274,19 +315,22 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
     let ids: Vec<MapId> = maps.keys().copied().collect();
     let mut begun = BTreeSet::new();
     let mut commands = Vec::new();
-    for change in moves(&tables, &candidates) {
-        let (map, column) = (ids[change.table], change.column);
+    let even = moves(&tables, &candidates).into_iter().map(|change| (ids[change.table], change));
+    let named = named.into_iter().map(|(map, column, from, to)| (map, Move { table: 0, column, from, to }));
+    for (map, change) in named.chain(even) {
+        let column = change.column;
         let is_up = |id: DriveId| {
             let record = state.drives.get(&id).filter(|record| record.state == DriveState::Up);
             let server = record.and_then(|record| state.servers.get(&record.server));
             server.is_some_and(|server| server.state == ServerState::Up)
         };
         let is_free = |id: DriveId| busy.get(&id).is_none_or(|moves| *moves < AT_ONCE);
-        let is_to_stay = candidates.iter().any(|drive| drive.drive == change.from && drive.capacity > 0);
+        let is_to_stay =
+            !is_named(all[&map]) && candidates.iter().any(|drive| drive.drive == change.from && drive.capacity > 0);
         if is_to_stay && state.migration_about(map).is_some_and(|record| !known.makes_room(record, &change)) {
             continue;
         }
-        let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
+        let is_under_way = all[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
         let rests = known.pauses.holds(change.to, now);
         if is_under_way
@@ -298,7 +342,7 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         {
             continue;
         }
-        let holders = maps[&map].columns[column].holders.iter().map(|holder| holder.drive);
+        let holders = all[&map].columns[column].holders.iter().map(|holder| holder.drive);
         let is_emptied = state.drives.get(&change.from).is_some_and(|record| is_emptied(state, record));
         if !room.take(holders, change.to, is_emptied) {
             continue;

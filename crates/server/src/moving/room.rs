@@ -126,12 +126,12 @@ pub fn obstacles(state: &State, spaces: &Spaces) -> BTreeMap<DriveId, String> {
             let held = maps.values().flat_map(|map| &map.columns);
             let held = held.filter(|column| column.is_held_by(drive) && column.joining.is_none()).count();
             let may_go = ways.iter().filter(|way| way.from == drive).count();
-            let name_it = maps.values().filter(|map| super::is_named(map) && map.uses(drive));
+            let name_it = maps.values().filter(|map| map.layout.names(drive));
             let name_it: Vec<&str> =
                 name_it.flat_map(|map| state.volumes_of(map.id)).map(|volume| &*volume.name).collect();
-            if let Some(first) = name_it.first() {
+            if !name_it.is_empty() {
                 let text = format!(
-                    "the layouts of these volumes name it: {}: `tepal apply` or `tepal volume relayout {first}` gives them another",
+                    "the layouts of these volumes name it: {}: `tepal drive replace {drive} OTHER` gives them another",
                     name_it.join(", ")
                 );
                 obstacles.insert(drive, text);

@@ -134,6 +134,15 @@ pub enum DriveCommand {
         #[arg(long)]
         cancel: bool,
     },
+    /// Give volumes whose layouts name a drive another one in its place; what lies there goes to it while they are in use
+    Replace {
+        /// The drive's name, or its id, or a beginning of that that no other has
+        #[arg(value_parser = value::drive)]
+        id: String,
+        /// The other one
+        #[arg(value_parser = value::drive)]
+        by: String,
+    },
     /// Call a drive something besides its id
     Name {
         /// The drive's name, or its id, or a beginning of that that no other has

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, Loss, NameDrive, SetDriveUse, path, route,
+    AddDrive, DriveInfo, DriveRemoved, DriveUse, Found, FoundDrive, Loss, NameDrive, ReplaceDrive, SetDriveUse, path,
+    route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +72,15 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
         DriveCommand::Spare { id, cancel } => {
             let to = if cancel { DriveUse::Active } else { DriveUse::Spare };
             set_use(&client, output, &id, to)?;
+        }
+        DriveCommand::Replace { id, by } => {
+            let (from, by) = (find(&client, &id)?, find(&client, &by)?);
+            let route = path(route::DRIVE_REPLACE, &from.to_string());
+            let drive: DriveInfo = client.post(&route, &ReplaceDrive { by })?;
+            output.show(&drive, |drive| {
+                let name = drive.name.clone().unwrap_or_else(|| drive.id.to_string());
+                format!("drive {name} takes the place of {id} in the background; `tepal plex ls` shows how far it is")
+            })?;
         }
         DriveCommand::Name { id, name } => {
             let id = find(&client, &id)?;

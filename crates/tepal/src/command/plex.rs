@@ -172,9 +172,10 @@ fn held(plex: &PlexInfo) -> Option<String> {
         PartState::Down => Some(format!(
             "drive {drive} isn't here; put it back, and what it missed is copied (`tepal drive online` if it was taken offline)"
         )),
-        PartState::Faulty => {
-            Some(format!("drive {drive} is gone for good: give subdisk {} another drive with `tepal apply`", disk.name))
-        }
+        PartState::Faulty => Some(format!(
+            "drive {drive} is gone for good: `tepal drive replace {} OTHER` gives its subdisks another",
+            disk.drive
+        )),
         _ => None,
     }
 }

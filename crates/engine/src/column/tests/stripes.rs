@@ -4,6 +4,10 @@ use super::*;
 use crate::Trouble;
 use crate::column::Group;
 use crate::protocol::Kept;
+use tepal_codec::checksum::block_crcs;
+use tepal_drive::Write;
+use tepal_drive::world::Gather;
+use tepal_model::{Lineage, Taking};
 use tepal_sim::executor::Limits;
 use tepal_sim::random::Stream;
 use tepal_sim::{Executor, SimWorld};
@@ -253,4 +257,41 @@ async fn any_story(world: SimWorld, layout: &'static str, drives: usize, seed: u
         told.rig.lose((nth + 1) % drives).await;
     }
     told.check().await;
+}
+
+/// A drive took a write of parity and lost it, with its checksum: no read notices.
+#[test]
+fn parity_that_is_not_of_its_data_is_found_and_written_again() {
+    told(|world| async move {
+        let mut told = Told::new(world.clone(), "ec:2+1", 3).await;
+        told.write(0, 200).await;
+        told.until_destaged().await;
+        let all = 0..told.rig.volume.size();
+        let right = told.rig.volume.check_code(all.clone(), false).await.unwrap();
+        assert_eq!((right.unequal.len(), right.unchecked, right.columns), (0, 0, 3));
+        let group = told.rig.volume.seats()[0].group().unwrap();
+        let (place, parity) = {
+            let state = group.lock();
+            let column = &group.shared.column;
+            (column.place(column.block_of_row(0)), state.members.list.iter().find(|it| it.fragment == 2).unwrap().id)
+        };
+        let data = Gather::from_iter([Bytes::from(vec![77; BLOCK as usize])]);
+        let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();
+        let (map, taking, lineage) = (MapId(1), Taking::Nothing, Lineage::default());
+        let (marks, repair) = (Vec::new(), false);
+        let lost = Write { map, first: place, data, crcs, marks, durable: true, repair, taking, lineage: &lineage };
+        told.rig.engine.drive(parity).unwrap().write(lost).await.unwrap();
+
+        let found = told.rig.volume.check_code(all.clone(), false).await.unwrap();
+        assert_eq!(found.unequal, told.rig.volume.check_code(all.clone(), false).await.unwrap().unequal, "it stays");
+        assert_eq!(found.unequal.iter().map(|range| range.end - range.start).sum::<u64>(), 32 * BLOCK);
+        assert_eq!(told.rig.volume.check_code(1 << 20..2 << 20, false).await.unwrap().unequal.len(), 0);
+        assert!(!told.rig.volume.check_code(all.clone(), true).await.unwrap().unequal.is_empty());
+        assert_eq!(told.rig.volume.check_code(all.clone(), false).await.unwrap().unequal, []);
+        told.check().await;
+
+        told.rig.lose(0).await;
+        let found = told.rig.volume.check_code(all, false).await.unwrap();
+        assert!(found.unchecked > 0 && found.unequal.is_empty(), "{found:?}");
+    });
 }

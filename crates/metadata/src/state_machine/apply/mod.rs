@@ -39,6 +39,9 @@ mod moves;
 pub mod once;
 pub mod place;
 #[cfg(test)]
+mod replace_tests;
+mod replacing;
+#[cfg(test)]
 mod replica_tests;
 mod replicas;
 #[cfg(test)]
@@ -140,6 +143,7 @@ impl Draft {
                 self.add_drive(*id, *server, pool, path, *capacity, purpose)
             }
             Command::SetDriveUse { id, to } => self.set_drive_use(*id, *to),
+            Command::ReplaceDrive { from, to } => self.replace_drive(*from, *to),
             Command::NameDrive { id, name } => self.name_drive(*id, name.as_deref()),
             Command::DriveMoved { id, server, path, generation } => self.drive_moved(*id, *server, path, *generation),
             Command::DriveGrew { id, capacity } => self.drive_grew(*id, *capacity),

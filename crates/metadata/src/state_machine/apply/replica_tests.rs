@@ -62,7 +62,9 @@ fn a_replica_is_changed_only_by_replication_of_its_source() {
     ] {
         let refusal = refused(&state, command.clone());
         assert!(matches!(refusal, Refusal::IsReplica { .. }), "{command:?}: {refusal}");
-        assert!(refusal.to_string().contains("volume 'w' of there") && refusal.to_string().contains("replicate promote v"));
+        assert!(
+            refusal.to_string().contains("volume 'w' of there") && refusal.to_string().contains("replicate promote v")
+        );
     }
     let of_other = Command::Receive { name: "v".to_owned(), source: OTHER, import: 8, epoch: 5, done: 0 };
     assert!(matches!(refused(&state, of_other), Refusal::OtherReplica { .. }));

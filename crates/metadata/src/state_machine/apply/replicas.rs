@@ -125,10 +125,8 @@ impl Draft {
     }
 
     pub(super) fn replicated(&mut self, source: ReplicaSource, command: &Command) -> Result<Reply, Refusal> {
-        let is_allowed = matches!(
-            command,
-            Command::ResizeVolume { .. } | Command::RollBack { .. } | Command::RemoveSnapshot { .. }
-        );
+        let is_allowed =
+            matches!(command, Command::ResizeVolume { .. } | Command::RollBack { .. } | Command::RemoveSnapshot { .. });
         let name = command.clone().subject().filter(|_| is_allowed).map(|subject| subject.volume.clone());
         let Some(name) = name else { return Err(Refusal::NotReplicated) };
         self.replica_of(&name, source)?;
