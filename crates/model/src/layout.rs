@@ -79,19 +79,9 @@ impl Fragments {
         self.code == 0
     }
 
-    /// How many bytes drives keep for so many of a volume.
-    pub const fn kept(self, bytes: u64) -> u64 {
-        (bytes / self.data as u64).saturating_mul(self.count() as u64)
-    }
-
     /// Whether they are whole copies: each has everything.
     pub const fn are_copies(self) -> bool {
         self.data == 1
-    }
-
-    /// Of how many bytes of a volume drives keep so many.
-    pub const fn held(self, kept: u64) -> u64 {
-        kept / self.count() as u64 * self.data as u64
     }
 }
 

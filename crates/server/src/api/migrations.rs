@@ -15,7 +15,8 @@ use axum::extract::State as Extract;
 use std::sync::Arc;
 use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
-use tepal_metadata::{Command, DriveState, DriveUse, MigrationRecord, State, VolumeRecord};
+use tepal_metadata::{Command, DriveState, DriveUse, MapRecord, MigrationRecord, State, VolumeRecord};
+use tepal_model::layout::plexes::Plexes;
 use tepal_model::size::Size;
 use tepal_model::{CHUNK, DriveId, Fragments, IoError, Layout, MapId, MigrationStage, VolumeId};
 
@@ -87,11 +88,16 @@ async fn check_room(
 ) -> Result<(), Failure> {
     let Some(map) = state.map_of(record) else { return Ok(()) };
     let allocated = volumes::everywhere(context, &record.by_id()).await?.allocated;
-    let held = map.layout.fragments().held(allocated);
+    let (kept, of) = kept_of(&map.layout);
+    let held = scaled(allocated, of, kept);
     // Of what several volumes have together nobody knows how much one of them sees: at most all of itself.
     let goes = if alone { held.min(record.size) } else { held };
-    let wanted_bytes = wanted.fragments().kept(goes);
+    let (kept, of) = kept_of(wanted);
+    let wanted_bytes = scaled(goes, kept, of);
     let left_free = if alone || *pool != *record.pool { 0 } else { allocated };
+    if let Some(plexes) = wanted.plexes() {
+        return check_drives(context, (record, map), plexes, (goes, if left_free > 0 { held } else { 0 })).await;
+    }
     let needed = wanted_bytes.saturating_sub(left_free).saturating_add(wanted_bytes / BESIDES);
     let free = free_in(context, pool).await;
     let promised = promised_in(context, state, pool).await;
@@ -111,6 +117,69 @@ async fn check_room(
         Size(free)
     );
     Err(Failure::new(ErrorKind::OutOfSpace, error))
+}
+
+/// How many bytes drives keep of how many bytes of data. Plexes needn't all have everything.
+fn kept_of(layout: &Layout) -> (u64, u64) {
+    match layout.plexes() {
+        Some(plexes) => (plexes.subdisks().map(|disk| disk.length).sum(), plexes.size()),
+        None => {
+            let fragments = layout.fragments();
+            (fragments.count() as u64, fragments.data.into())
+        }
+    }
+}
+
+fn scaled(bytes: u64, to: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(bytes) * u128::from(to) / u128::from(of.max(1))).unwrap_or(u64::MAX)
+}
+
+/// The bytes of data that a map has on a drive, of so many in all.
+fn held_on(map: &MapRecord, drive: DriveId, data: u64) -> u64 {
+    match map.layout.plexes() {
+        Some(plexes) => on_drive(plexes, drive, data),
+        None => {
+            let copies: usize = map.columns.iter().map(|column| column.holders.len()).sum();
+            let here = map.columns.iter().filter(|column| column.is_held_by(drive)).count();
+            let (kept, of) = kept_of(&map.layout);
+            scaled(scaled(data, kept, of), here as u64, copies as u64)
+        }
+    }
+}
+
+/// The same of plexes.
+fn on_drive(plexes: &Plexes, drive: DriveId, data: u64) -> u64 {
+    let length = plexes.subdisks().filter(|disk| disk.drive == drive).map(|disk| disk.length).sum();
+    scaled(data, length, plexes.size())
+}
+
+/// Refuses a layout whose drives have no room each for their part of so many bytes of data, beside what the volume leaves free there: it has
+/// so much of that itself.
+async fn check_drives(
+    context: &Context,
+    (record, map): (&VolumeRecord, &MapRecord),
+    plexes: &Plexes,
+    (goes, leaves): (u64, u64),
+) -> Result<(), Failure> {
+    let drives = drives::all(context, Scope::Cluster).await;
+    for id in plexes.drives() {
+        let Some(drive) = drives.iter().find(|drive| drive.id == id && drive.open.is_some()) else { continue };
+        let comes = on_drive(plexes, id, goes);
+        let needed = comes.saturating_sub(held_on(map, id, leaves)).saturating_add(comes / BESIDES);
+        let free = drive.capacity.saturating_sub(drive.used);
+        if needed > free {
+            let name = drive.name.clone().unwrap_or_else(|| id.to_string());
+            let error = format!(
+                "volume '{}' needs {} more on drive {name} than it has now to get there, and the drive has {} free: give that part another \
+                 drive, or remove something",
+                record.name,
+                Size(needed),
+                Size(free)
+            );
+            return Err(Failure::new(ErrorKind::OutOfSpace, error));
+        }
+    }
+    Ok(())
 }
 
 /// What the drives that take copies have free.

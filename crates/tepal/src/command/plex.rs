@@ -98,14 +98,12 @@ fn plex_row(plex: &PlexInfo) -> Vec<String> {
         bytes => format!("parity of {} is compared with data", Size(bytes)),
     };
     let organization = format!("{}{stripe}", plex.organization);
-    let name = format!("  {}", plex.name);
-    vec![name, plex.state.to_string(), output::size(plex.size), organization, String::new(), comparing]
+    vec![plex.name.clone(), plex.state.to_string(), output::size(plex.size), organization, String::new(), comparing]
 }
 
 fn subdisk_row(disk: &SubdiskInfo) -> Vec<String> {
     let drive = disk.drive_name.clone().unwrap_or_else(|| disk.drive.to_string());
-    let name = format!("    {}", disk.name);
-    vec![name, disk.state.to_string(), output::size(disk.length), String::new(), drive, remark(disk)]
+    vec![disk.name.clone(), disk.state.to_string(), output::size(disk.length), String::new(), drive, remark(disk)]
 }
 
 fn remark(disk: &SubdiskInfo) -> String {

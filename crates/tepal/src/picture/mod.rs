@@ -131,7 +131,8 @@ impl Scene {
                 name,
             }
         };
-        let drives = drives.iter().map(drive).collect();
+        let mut drives: Vec<DrivePart> = drives.iter().map(drive).collect();
+        drives.sort_by(|one, other| one.name.cmp(&other.name));
         Scene { volumes, drives }
     }
 }

@@ -164,9 +164,10 @@ impl Drawing {
             };
             at = place.1 + place.3;
             let drive = disk.drive_name.clone().unwrap_or_else(|| disk.drive.to_string());
+            let state = if disk.state == PartState::Up { String::new() } else { format!(", {}", disk.state) };
             let text = match plex.stripe {
-                Some(_) => drive.clone(),
-                None => format!("{} on {drive}: {}", short(plex, disk), output::size(disk.length)),
+                Some(_) => format!("{drive}{state}"),
+                None => format!("{} on {drive}: {}{state}", short(plex, disk), output::size(disk.length)),
             };
             let title = format!("{}: {} on {drive}, {}", disk.name, output::size(disk.length), disk.state);
             self.tile(place, colour(disk.state), (&text, &title));
