@@ -168,16 +168,12 @@ impl Draft {
             Command::ResizeVolume { name, size, shrink, cleared } => self.resize_volume(name, *size, *shrink, *cleared),
             Command::NoteImport { name, import, done } => self.note_import(name, *import, *done),
             Command::FinishImport { name, import } => self.finish_import(name, *import),
-            Command::Follow { name, source, called, base } => self.follow(name, *source, called, *base),
-            Command::Promote { name, force } => self.promote(name, *force),
-            Command::Receive { name, source, import, epoch, done } => {
-                self.receive(name, *source, *import, (*epoch, *done))
-            }
-            Command::Received { name, import, snapshot, taken_unix_ms } => {
-                self.received(name, *import, snapshot, *taken_unix_ms)
-            }
-            Command::NoteReplica { name, source, as_of_unix_ms } => self.note_replica(name, *source, *as_of_unix_ms),
-            Command::Replicated { source, command } => self.replicated(*source, command),
+            Command::Follow { .. }
+            | Command::Promote { .. }
+            | Command::Receive { .. }
+            | Command::Received { .. }
+            | Command::NoteReplica { .. }
+            | Command::Replicated { .. } => self.carry_out_of_replica(command),
             Command::RenameVolume { name, new_name } => self.rename_volume(name, new_name),
             Command::RemoveVolume { name, snapshots } => self.remove_volume(name, *snapshots),
             Command::FinishRemoveVolume { id } => self.finish_remove_volume(*id),
@@ -196,11 +192,13 @@ impl Draft {
             Command::TurnMigration { id, cancelled } => self.turn_migration(*id, *cancelled),
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
-            Command::RecordEvent { kind, subject, text } => {
-                self.event(&clipped(kind, 40), &clipped(subject, 200), text.clone());
-                Ok(Reply::Done)
-            }
+            Command::RecordEvent { kind, subject, text } => self.record_event(kind, subject, text),
         }
+    }
+
+    fn record_event(&mut self, kind: &str, subject: &str, text: &str) -> Result<Reply, Refusal> {
+        self.event(&clipped(kind, 40), &clipped(subject, 200), text.to_owned());
+        Ok(Reply::Done)
     }
 
     fn event(&mut self, kind: &str, subject: &str, text: String) {

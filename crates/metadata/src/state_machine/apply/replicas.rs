@@ -10,7 +10,24 @@ use crate::refusal::Refusal;
 use tepal_model::Epoch;
 
 impl Draft {
-    pub(super) fn follow(
+    /// Of commands about replicas; others are refused.
+    pub(super) fn carry_out_of_replica(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        match command {
+            Command::Follow { name, source, called, base } => self.follow(name, *source, called, *base),
+            Command::Promote { name, force } => self.promote(name, *force),
+            Command::Receive { name, source, import, epoch, done } => {
+                self.receive(name, *source, *import, (*epoch, *done))
+            }
+            Command::Received { name, import, snapshot, taken_unix_ms } => {
+                self.received(name, *import, snapshot, *taken_unix_ms)
+            }
+            Command::NoteReplica { name, source, as_of_unix_ms } => self.note_replica(name, *source, *as_of_unix_ms),
+            Command::Replicated { source, command } => self.replicated(*source, command),
+            _ => Err(Refusal::NotReplicated),
+        }
+    }
+
+    fn follow(
         &mut self,
         name: &str,
         source: ReplicaSource,
@@ -46,7 +63,7 @@ impl Draft {
     }
 
     /// What it has received of a snapshot that isn't whole is nothing that its source lacks, and no state that the source ever had.
-    pub(super) fn promote(&mut self, name: &str, force: bool) -> Result<Reply, Refusal> {
+    fn promote(&mut self, name: &str, force: bool) -> Result<Reply, Refusal> {
         let volume = self.volume(name)?;
         let Some(replica) = volume.replica.clone() else { return Err(Refusal::NoReplica(name.to_owned())) };
         let whole = replica.base.and_then(|base| self.snapshot(&volume, &format!("{BY_ID}{base}")).ok());
@@ -69,7 +86,7 @@ impl Draft {
         Ok(reply)
     }
 
-    pub(super) fn receive(
+    fn receive(
         &mut self,
         name: &str,
         source: ReplicaSource,
@@ -89,13 +106,7 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn received(
-        &mut self,
-        name: &str,
-        import: u64,
-        snapshot: &str,
-        taken_unix_ms: u64,
-    ) -> Result<Reply, Refusal> {
+    fn received(&mut self, name: &str, import: u64, snapshot: &str, taken_unix_ms: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
         let Some(replica) = &mut volume.replica else { return Err(Refusal::NoReplica(name.to_owned())) };
         let receives = replica.receives.filter(|_| volume.import.is_some_and(|own| own.id == import));
@@ -109,12 +120,7 @@ impl Draft {
         self.keep_as_snapshot(volume, snapshot, Some(copy_of))
     }
 
-    pub(super) fn note_replica(
-        &mut self,
-        name: &str,
-        source: ReplicaSource,
-        as_of_unix_ms: u64,
-    ) -> Result<Reply, Refusal> {
+    fn note_replica(&mut self, name: &str, source: ReplicaSource, as_of_unix_ms: u64) -> Result<Reply, Refusal> {
         let mut volume = self.replica_of(name, source)?;
         let is_whole = volume.import.is_none();
         if let Some(replica) = volume.replica.as_mut().filter(|replica| is_whole && replica.as_of_unix_ms > 0) {
@@ -124,7 +130,7 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn replicated(&mut self, source: ReplicaSource, command: &Command) -> Result<Reply, Refusal> {
+    fn replicated(&mut self, source: ReplicaSource, command: &Command) -> Result<Reply, Refusal> {
         let is_allowed =
             matches!(command, Command::ResizeVolume { .. } | Command::RollBack { .. } | Command::RemoveSnapshot { .. });
         let name = command.clone().subject().filter(|_| is_allowed).map(|subject| subject.volume.clone());
