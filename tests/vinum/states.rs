@@ -30,6 +30,13 @@ fn part(cluster: &Cluster, name: &str) -> Value {
     panic!("there's no {name} in {all}");
 }
 
+/// Volumes of the paper, whose drives the first ones define.
+fn applied(cluster: &Cluster, devices: &std::path::Path, names: &[&str]) {
+    for name in names {
+        apply(cluster, devices, &paper(name)).succeeded();
+    }
+}
+
 fn until_up(cluster: &Cluster, plex: &str) {
     program::until(&format!("plex {plex} to be up"), SETTLE, || (state(cluster, plex) == "up").then_some(()));
 }
@@ -37,7 +44,7 @@ fn until_up(cluster: &Cluster, plex: &str) {
 #[test]
 fn a_subdisk_is_down_then_revived_with_what_it_missed() {
     let (mut cluster, devices) = machine();
-    apply(&cluster, &devices, &paper("mirror")).succeeded();
+    applied(&cluster, &devices, &["myvol", "mirror"]);
     fill(&cluster, "mirror", 512 * MIB, 1);
     for name in ["mirror", "mirror.p0", "mirror.p1", "mirror.p1.s0"] {
         assert_eq!(state(&cluster, name), "up", "{name}");
@@ -128,9 +135,8 @@ fn a_hot_spare_takes_the_place_of_a_removed_drive() {
 #[test]
 fn a_drive_is_replaced_while_its_volumes_are_written_to() {
     let (cluster, devices) = machine();
-    for name in ["mirror", "stripe"] {
-        apply(&cluster, &devices, &paper(name)).succeeded();
-    }
+    applied(&cluster, &devices, &["myvol", "mirror", "stripe"]);
+    cluster.tepal(&["volume", "rm", "myvol"]).succeeded();
     let spare = "drive z device /dev/da10h\n";
     apply(&cluster, &devices, &written(&cluster, "z.conf", spare)).succeeded();
     fill(&cluster, "mirror", 512 * MIB, 1);
@@ -172,7 +178,7 @@ fn a_drive_is_replaced_while_its_volumes_are_written_to() {
 #[test]
 fn plexes_are_attached_and_detached_by_name() {
     let (cluster, devices) = machine();
-    apply(&cluster, &devices, &paper("mirror")).succeeded();
+    applied(&cluster, &devices, &["myvol", "mirror"]);
     apply(&cluster, &devices, &written(&cluster, "z.conf", "drive z device /dev/da10h\n")).succeeded();
     fill(&cluster, "mirror", 512 * MIB, 1);
     let refused = cluster.tepal(&["plex", "attach", "mirror", "plex org concat", "sd length 9g drive z"]).refused(1);
@@ -180,6 +186,7 @@ fn plexes_are_attached_and_detached_by_name() {
     cluster.tepal(&["plex", "attach", "mirror", "plex org concat", "sd length 512m drive z"]).succeeded();
     until_up(&cluster, "mirror.p2");
     cluster.wait_until_there("mirror");
+    cluster.tepal(&["volume", "rm", "myvol"]).succeeded();
     cluster.tepal(&["plex", "detach", "mirror.p0"]).succeeded();
     cluster.tepal(&["plex", "detach", "mirror.p1"]).succeeded();
     assert!(has(&cluster, "mirror", 512 * MIB, 1));
@@ -194,9 +201,7 @@ fn plexes_are_attached_and_detached_by_name() {
 #[test]
 fn a_picture_shows_who_lies_on_what_with_states() {
     let (cluster, devices) = machine();
-    for name in ["mirror", "stripe", "raid10"] {
-        apply(&cluster, &devices, &paper(name)).succeeded();
-    }
+    applied(&cluster, &devices, &["myvol", "mirror", "stripe"]);
     cluster.create("other", "64M", "mirror:2");
     cluster.tepal(&["drive", "offline", "b"]).succeeded();
     let drawn = cluster.tepal(&["show", "--picture"]).succeeded();
