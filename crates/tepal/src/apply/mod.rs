@@ -19,6 +19,8 @@ use plan::{Now, Plan, Step};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_server::api::types::{
@@ -41,6 +43,8 @@ pub enum ApplyError {
     Left { error: String, left: String },
 }
 
+/// So many volumes are being made at a time: half as many connections as a server takes for its API.
+const AT_ONCE: usize = 64;
 /// How often a volume is looked at that is on its way.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// So many looks in a row a volume may be held up on its way.
@@ -76,10 +80,8 @@ pub fn apply(global: &Global, output: Output, arguments: &ApplyArguments) -> Res
             });
             let plan = planned.map_err(|error| undo.all(&client, error))?;
             let all = [first.as_slice(), &plan.steps].concat();
-            for (done, step) in plan.steps.iter().enumerate() {
-                let stopped = |error: String| ApplyError::Stopped { error, done: first.len() + done, all: all.len() };
-                carry_out(&client, step).map_err(stopped)?;
-            }
+            let stopped = |(error, done)| ApplyError::Stopped { error, done: first.len() + done, all: all.len() };
+            carry_out_all(&client, &plan.steps).map_err(stopped)?;
             report(&plan, &all, false)
         }
     };
@@ -238,6 +240,44 @@ fn name_drive(client: &Client, id: DriveId, name: &str) -> Result<(), ClientErro
 
 fn set_use(client: &Client, id: DriveId, to: DriveUse) -> Result<(), ClientError> {
     client.post_repeatable::<DriveInfo>(&path(route::DRIVE_USE, &id.to_string()), &SetDriveUse { to }).map(drop)
+}
+
+/// In order, but for volumes that are made side by side: the servers do what many of them cost once. An error comes with how many steps
+/// are done.
+fn carry_out_all(client: &Client, steps: &[Step]) -> Result<(), (String, usize)> {
+    let is_new = |step: &Step| matches!(step, Step::CreateVolume { .. });
+    let mut done = 0;
+    for alike in steps.chunk_by(|one, next| is_new(one) && is_new(next)) {
+        done += at_once(alike, |step| carry_out(client, step)).map_err(|(error, of_these)| (error, done + of_these))?;
+    }
+    Ok(())
+}
+
+/// Does steps of which none needs another, so that [`AT_ONCE`] are under way. After the first that fails none is begun. How many were done.
+fn at_once(steps: &[Step], carry_out: impl Fn(&Step) -> Result<(), String> + Sync) -> Result<usize, (String, usize)> {
+    let (left, failed) = (Mutex::new(steps.iter()), Mutex::new(None));
+    let done = AtomicUsize::new(0);
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some(step) = next() {
+            match carry_out(step) {
+                Ok(()) => done.fetch_add(1, Ordering::Relaxed),
+                Err(error) => {
+                    *left.lock().unwrap_or_else(PoisonError::into_inner) = [].iter();
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    return;
+                }
+            };
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..AT_ONCE.min(steps.len())).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => Ok(done.into_inner()),
+        Some(error) => Err((error, done.into_inner())),
+    }
 }
 
 fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
