@@ -332,3 +332,48 @@ pub fn show(global: &Global, output: Output, arguments: &ShowArguments) -> Resul
     output.say(text.trim_end())?;
     Ok(Outcome::Done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn steps(number: usize) -> Vec<Step> {
+        let step = |number: usize| Step::CreateVolume {
+            name: format!("v{number}"),
+            size: 4096,
+            layout: None,
+            pool: None,
+            told: String::new(),
+        };
+        (0..number).map(step).collect()
+    }
+
+    #[test]
+    fn steps_that_none_needs_are_each_done_once() {
+        for number in [0, 1, AT_ONCE + 3] {
+            let seen = Mutex::new(Vec::new());
+            let note = |step: &Step| {
+                seen.lock().expect("nobody panics").push(step.to_string());
+                Ok(())
+            };
+            assert_eq!(at_once(&steps(number), note), Ok(number));
+            let seen = seen.into_inner().expect("nobody panics");
+            assert_eq!((seen.len(), seen.iter().collect::<BTreeSet<_>>().len()), (number, number));
+        }
+    }
+
+    #[test]
+    fn after_a_step_that_fails_none_is_begun_and_those_that_are_done_are_counted() {
+        let begun = AtomicUsize::new(0);
+        let fail = |step: &Step| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if step.to_string().starts_with("+ volume v5:") { Err("full".to_owned()) } else { Ok(()) }
+        };
+        let all = steps(100_000);
+        let (error, done) = at_once(&all, fail).expect_err("one fails");
+        let begun = begun.into_inner();
+        assert_eq!((&*error, done), ("full", begun - 1));
+        assert!(begun < all.len(), "{begun}");
+    }
+}

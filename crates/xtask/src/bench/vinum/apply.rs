@@ -19,7 +19,7 @@ pub fn measure(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
     let file = folder.file("configuration");
     let mut all = Vec::new();
     for repetition in 1..=options.reps {
-        let mut volumes = Volumes::start(program, options, DRIVES, &[])?;
+        let mut volumes = Volumes::start(program, options, (DRIVES, "2G"), &[])?;
         std::fs::write(&file, text(&volumes.drives)).map_err(Failure::file(&file))?;
         for (job, steps) in [("apply-first", VOLUMES), ("apply-again", 0)] {
             let began = Instant::now();

@@ -20,13 +20,13 @@ use std::path::Path;
 #[derive(Args)]
 pub struct Options {
     /// Seconds a job runs
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 3)]
     runtime: u64,
     /// How often each job runs
     #[arg(long, default_value_t = 3)]
     reps: u32,
-    /// Seconds of the same writes before writes are measured, so that logs take no more than drives do
-    #[arg(long, default_value_t = 30)]
+    /// Seconds each run of writes takes, and one before that isn't kept: then logs take no more than drives do
+    #[arg(long, default_value_t = 15)]
     steady: u64,
     /// Only these parts: what was saved of the others stays
     #[arg(long, value_enum, value_delimiter = ',')]

@@ -29,10 +29,10 @@ const AREA: u64 = 128;
 pub fn measure(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
     let mut all = Vec::new();
     for (label, model) in MODELS {
-        let mut volumes = Volumes::start(program, options, 1, &["--emulate", model])?;
+        let mut volumes = Volumes::start(program, options, (1, "512M"), &["--emulate", model])?;
         let size = format!("{AREA}M");
         for repetition in 1..=options.reps {
-            let said = volumes.tepal.ask(&["bench", "--layout", "stripe", "--seconds", "2", "--size", &size])?;
+            let said = volumes.tepal.ask(&["bench", "--layout", "stripe", "--seconds", "1", "--size", &size])?;
             for (what, job, _, _) in JOBS {
                 let row = said["rows"].as_array().into_iter().flatten().find(|row| row["what"] == what);
                 let raw = &row.ok_or(answer("tepal bench", "a row"))?["raw"];

@@ -66,9 +66,10 @@ pub fn text(runs: &[Run], targets: &[Target], options: &Options) -> String {
     let Options { runtime, reps, steady, .. } = options;
     text += &format!(
         "One server, drives in memory slowed to a model, volumes made by `tepal apply`, fio's NBD engine on a unix socket. Each job runs \
-         {reps} times, {runtime} s each, on volumes filled before; writes that are called steady, and all writes below but for the first \
-         table's, come after {steady} s of the same. Figures are medians. The parts were measured one after the other, and ratios are \
-         within one part. Every run is in [vinum.tsv](vinum.tsv).\n\n"
+         {reps} times, {runtime} s each, on volumes filled before. Logs take writes in bursts, so writes run for {steady} s each, after as \
+         long a run that isn't counted; only the first table has writes that begin on a drive at rest too, of {runtime} s. Figures are \
+         medians. The parts were measured one after the other, and ratios are within one part. Every run is in \
+         [vinum.tsv](vinum.tsv).\n\n"
     );
     text += &verdicts(targets);
     text += include_str!("causes.md");

@@ -7,9 +7,9 @@ use crate::failure::Failure;
 use std::path::Path;
 
 /// So slow that drives are the limit; an access takes the same wherever it goes.
-pub const EVEN: &str = "read=4ms,write=4ms,iops=250,bandwidth=200M";
+pub const EVEN: &str = "read=1ms,write=1ms,iops=1000,bandwidth=200M";
 /// A disk that seeks, as those of the paper.
-pub const DISK: &str = "read=100us,write=100us,flush=1ms,seek=8ms,bandwidth=60M";
+pub const DISK: &str = "read=100us,write=100us,flush=1ms,seek=2ms,bandwidth=100M";
 pub const STRIPES: [&str; 5] = ["4k", "16k", "64k", "256k", "1m"];
 pub const SIZES: [&str; 5] = ["4k", "16k", "64k", "256k", "1m"];
 pub const CLIENTS: [&str; 8] = ["1", "2", "4", "8", "16", "32", "64", "128"];
@@ -21,6 +21,8 @@ const FIVE: &[usize] = &[0, 1, 2, 3, 4];
 const FOUR_TURNED: &[usize] = &[2, 3, 0, 1];
 const KINDS: [(&str, &str); 2] = [("read", "randread"), ("write", "randwrite")];
 
+/// Logs are as long as drives are large, in proportion: small ones are full soon.
+const DRIVE: &str = "512M";
 /// MiB of each subdisk.
 const LENGTH: u64 = 16;
 
@@ -29,7 +31,7 @@ const fn of_many(rw: &'static str, block: &'static str, clients: &'static str) -
 }
 
 pub fn scale(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
-    let mut volumes = Volumes::start(program, options, 4, &["--emulate", EVEN])?;
+    let mut volumes = Volumes::start(program, options, (4, DRIVE), &["--emulate", EVEN])?;
     let plex = |organization, drives| Plex { organization, drives };
     volumes.add("one", 4 * LENGTH, &[plex("concat", &[0])])?;
     volumes.add("striped", LENGTH, &[plex("striped 256k", FOUR)])?;
@@ -38,7 +40,8 @@ pub fn scale(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
     for (kind, rw) in KINDS {
         for depth in ["16", "64"] {
             let job = Job { name: "vinum", rw, block: "4k", depth, clients: "1" };
-            for volume in ["one", "striped", "mirror"] {
+            // How a deep queue shares random requests out is of interest, of writes only that they scale.
+            for volume in ["one", "striped", "mirror"].into_iter().filter(|_| kind == "read" || depth == "16") {
                 volumes.run(volume, &format!("scale-{kind}-4k-q{depth}"), &job)?;
             }
         }
@@ -50,7 +53,7 @@ pub fn scale(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
 pub fn stripes(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
     let mut all = Vec::new();
     for stripe in STRIPES {
-        let mut volumes = Volumes::start(program, options, 4, &["--emulate", DISK])?;
+        let mut volumes = Volumes::start(program, options, (4, DRIVE), &["--emulate", DISK])?;
         let organization = &format!("striped {stripe}");
         let plex = |drives| Plex { organization, drives };
         volumes.add("striped", LENGTH, &[plex(FOUR)])?;
@@ -72,7 +75,7 @@ pub fn stripes(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
 }
 
 fn one_and_striped<'a>(program: &Path, options: &'a Options) -> Result<Volumes<'a>, Failure> {
-    let volumes = Volumes::start(program, options, 4, &["--emulate", DISK])?;
+    let volumes = Volumes::start(program, options, (4, DRIVE), &["--emulate", DISK])?;
     volumes.add("one", 4 * LENGTH, &[Plex { organization: "concat", drives: &[0] }])?;
     volumes.add("striped", LENGTH, &[Plex { organization: "striped 256k", drives: FOUR }])?;
     volumes.settle();
@@ -105,7 +108,7 @@ pub fn clients(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
 pub fn raid5(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
     let mut all = Vec::new();
     for stripe in STRIPES {
-        let mut volumes = Volumes::start(program, options, 5, &["--emulate", DISK])?;
+        let mut volumes = Volumes::start(program, options, (5, DRIVE), &["--emulate", DISK])?;
         volumes.add("raid5", LENGTH, &[Plex { organization: &format!("raid5 {stripe}"), drives: FIVE }])?;
         volumes.add("striped", LENGTH, &[Plex { organization: &format!("striped {stripe}"), drives: FIVE }])?;
         volumes.settle();

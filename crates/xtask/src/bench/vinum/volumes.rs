@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// As long as it takes for what a fill leaves to be done.
-const SETTLE: std::time::Duration = std::time::Duration::from_secs(15);
+const SETTLE: std::time::Duration = std::time::Duration::from_secs(8);
 
 /// One plex, on drives by their numbers.
 pub struct Plex<'a> {
@@ -28,10 +28,16 @@ pub struct Volumes<'a> {
 }
 
 impl<'a> Volumes<'a> {
-    pub fn start(program: &Path, options: &'a Options, drives: usize, model: &[&str]) -> Result<Self, Failure> {
+    /// Of drives of that size, slowed or not.
+    pub fn start(
+        program: &Path,
+        options: &'a Options,
+        (drives, size): (usize, &str),
+        model: &[&str],
+    ) -> Result<Self, Failure> {
         let number = drives.to_string();
         let shape = [&["--servers", "1", "--drives", &number], model].concat();
-        let tepal = Tepal::start(program, &shape, "2G", &[])?;
+        let tepal = Tepal::start(program, &shape, size, &[])?;
         let listed = tepal.ask(&["drive", "ls"])?;
         let ids = listed.as_array().into_iter().flatten().filter_map(|drive| drive["id"].as_str().map(str::to_owned));
         let drives: Vec<String> = ids.collect();
@@ -65,18 +71,21 @@ impl<'a> Volumes<'a> {
         std::thread::sleep(SETTLE);
     }
 
-    /// Runs a job on a volume, as often as the options say, and keeps the runs under that name. Writes come after as many seconds of the
-    /// same writes that aren't kept.
+    /// Runs a job on a volume, as often as the options say, and keeps the runs under that name. Logs take writes in bursts, so these have
+    /// a run before that isn't kept, and all are long.
     pub fn run(&mut self, volume: &str, name: &str, job: &Job) -> Result<(), Failure> {
         let size = self.tepal.ask(&["volume", "show", volume])?["size"].to_string();
         let disk = self.tepal.disk(volume);
-        let suite = |seconds| Suite { seconds, size: size.clone(), program: None };
-        if job.rw.contains("write") {
-            suite(self.options.steady).run("warm-up", &disk, job, 0, &[])?;
-        }
-        for repetition in 1..=self.options.reps {
-            let run = suite(self.options.runtime).run(volume, &disk, job, repetition, &[])?;
-            self.keep(Run { job: name.to_owned(), ..run });
+        let (seconds, first) = match job.rw.contains("write") {
+            true => (self.options.steady, 0),
+            false => (self.options.runtime, 1),
+        };
+        let suite = Suite { seconds, size, program: None };
+        for repetition in first..=self.options.reps {
+            let run = suite.run(volume, &disk, job, repetition, &[])?;
+            if repetition > 0 {
+                self.keep(Run { job: name.to_owned(), ..run });
+            }
         }
         Ok(())
     }
