@@ -18,7 +18,7 @@ use crate::tasks;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
@@ -136,6 +136,9 @@ pub struct Volumes {
     /// Removals that go on.
     removing: Mutex<BTreeSet<VolumeId>>,
     turn: tokio::sync::Mutex<()>,
+    /// How often [`Volumes::settle`] was asked for, and how many of these calls the latest state that was settled came after.
+    asked: AtomicU64,
+    answered: AtomicU64,
     /// The maps that there were when it was last looked.
     maps: Mutex<BTreeSet<MapId>>,
     /// Counts the volumes that [`Volumes::settle`] has seen to.
@@ -156,6 +159,8 @@ impl Volumes {
             all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             maps: Mutex::default(),
             settled: watch::Sender::default(),
             next_thread: AtomicUsize::new(0),
@@ -190,10 +195,19 @@ impl Volumes {
     }
 
     /// Opens, resizes, renames and removes what the metadata's latest state says. Whoever changed it may call this to have
-    /// the change in effect when it returns.
+    /// the change in effect when it returns. It looks at all volumes, so of many that ask at a time one does it for all.
     pub async fn settle(self: &Arc<Self>) {
+        let number = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
         let _turn = self.turn.lock().await;
-        let state = self.metadata.state();
+        if self.answered.load(Ordering::Acquire) >= number {
+            return; // by a state that was read after this was asked for
+        }
+        let answered = self.asked.load(Ordering::Acquire);
+        self.settle_state(self.metadata.state()).await;
+        self.answered.store(answered, Ordering::Release);
+    }
+
+    async fn settle_state(self: &Arc<Self>, state: Arc<State>) {
         if self.changes_what_drives_hold(&state) {
             self.keeper.kept(&state).await;
         }

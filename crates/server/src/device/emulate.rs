@@ -138,9 +138,24 @@ fn duration(text: &str) -> Option<Duration> {
     text::duration(text).filter(|duration| *duration <= LONGEST)
 }
 
+/// A duration as it's read.
+struct Exact(Duration);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
+        let unit = units.into_iter().find(|(length, _)| nanos > 0 && nanos.is_multiple_of(*length));
+        let (length, unit) = unit.unwrap_or((1, "ns"));
+        write!(f, "{}{unit}", nanos / length)
+    }
+}
+
+/// As it's read.
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "read={:?},write={:?},flush={:?},seek={:?}", self.read, self.write, self.flush, self.seek)?;
+        let [read, write, flush, seek] = [self.read, self.write, self.flush, self.seek].map(Exact);
+        write!(f, "read={read},write={write},flush={flush},seek={seek}")?;
         if let Some(iops) = self.iops {
             write!(f, ",iops={iops}")?;
         }
@@ -258,6 +273,9 @@ mod tests {
         );
         assert_eq!(model("nvme,read=1s").read, Duration::from_secs(1));
         assert_eq!(model("nvme,read=1s").write, model("nvme").write);
+        for text in ["hdd", "nvme", "rz29", "read=1500us,write=61ns,seek=1s,bandwidth=6000001"] {
+            assert_eq!(model(&model(text).to_string()), model(text), "it's printed as it's read");
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ use plan::{Now, Plan, Step};
 use serde::Serialize;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_server::api::types::{
@@ -48,6 +50,8 @@ pub enum ApplyError {
     Left { error: String, left: String },
 }
 
+/// So many volumes are being made at a time: half as many connections as a server takes for its API.
+const AT_ONCE: usize = 64;
 /// How often a volume is looked at that is on its way.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// So many looks in a row a volume may be held up on its way.
@@ -95,10 +99,8 @@ fn applied(
     });
     let plan = planned.map_err(|error| undo.all(client, error))?;
     let all = [first.as_slice(), &plan.steps].concat();
-    for (done, step) in plan.steps.iter().enumerate() {
-        let stopped = |error: String| ApplyError::Stopped { error, done: first.len() + done, all: all.len() };
-        carry_out(client, step).map_err(stopped)?;
-    }
+    let stopped = |(error, done)| ApplyError::Stopped { error, done: first.len() + done, all: all.len() };
+    carry_out_all(client, &plan.steps).map_err(stopped)?;
     Ok(report(&plan, &all, false))
 }
 
@@ -277,6 +279,44 @@ fn set_use(client: &Client, id: DriveId, to: DriveUse) -> Result<(), ClientError
     client.post_repeatable::<DriveInfo>(&path(route::DRIVE_USE, &id.to_string()), &SetDriveUse { to }).map(drop)
 }
 
+/// In order, but for volumes that are made side by side: the servers do what many of them cost once. An error comes with how many steps
+/// are done.
+fn carry_out_all(client: &Client, steps: &[Step]) -> Result<(), (String, usize)> {
+    let is_new = |step: &Step| matches!(step, Step::CreateVolume { .. });
+    let mut done = 0;
+    for alike in steps.chunk_by(|one, next| is_new(one) && is_new(next)) {
+        done += at_once(alike, |step| carry_out(client, step)).map_err(|(error, of_these)| (error, done + of_these))?;
+    }
+    Ok(())
+}
+
+/// Does steps of which none needs another, so that [`AT_ONCE`] are under way. After the first that fails none is begun. How many were done.
+fn at_once(steps: &[Step], carry_out: impl Fn(&Step) -> Result<(), String> + Sync) -> Result<usize, (String, usize)> {
+    let (left, failed) = (Mutex::new(steps.iter()), Mutex::new(None));
+    let done = AtomicUsize::new(0);
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some(step) = next() {
+            match carry_out(step) {
+                Ok(()) => done.fetch_add(1, Ordering::Relaxed),
+                Err(error) => {
+                    *left.lock().unwrap_or_else(PoisonError::into_inner) = [].iter();
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    return;
+                }
+            };
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..AT_ONCE.min(steps.len())).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => Ok(done.into_inner()),
+        Some(error) => Err((error, done.into_inner())),
+    }
+}
+
 fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
     let done = match step {
         Step::CreateVolume { name, size, layout, pool, .. } => {
@@ -345,4 +385,49 @@ pub fn show(global: &Global, output: Output, arguments: &ShowArguments) -> Resul
 fn has_colours() -> bool {
     let refuses = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal() && !refuses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn steps(number: usize) -> Vec<Step> {
+        let step = |number: usize| Step::CreateVolume {
+            name: format!("v{number}"),
+            size: 4096,
+            layout: None,
+            pool: None,
+            told: String::new(),
+        };
+        (0..number).map(step).collect()
+    }
+
+    #[test]
+    fn steps_that_none_needs_are_each_done_once() {
+        for number in [0, 1, AT_ONCE + 3] {
+            let seen = Mutex::new(Vec::new());
+            let note = |step: &Step| {
+                seen.lock().expect("nobody panics").push(step.to_string());
+                Ok(())
+            };
+            assert_eq!(at_once(&steps(number), note), Ok(number));
+            let seen = seen.into_inner().expect("nobody panics");
+            assert_eq!((seen.len(), seen.iter().collect::<BTreeSet<_>>().len()), (number, number));
+        }
+    }
+
+    #[test]
+    fn after_a_step_that_fails_none_is_begun_and_those_that_are_done_are_counted() {
+        let begun = AtomicUsize::new(0);
+        let fail = |step: &Step| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if step.to_string().starts_with("+ volume v5:") { Err("full".to_owned()) } else { Ok(()) }
+        };
+        let all = steps(100_000);
+        let (error, done) = at_once(&all, fail).expect_err("one fails");
+        let begun = begun.into_inner();
+        assert_eq!((&*error, done), ("full", begun - 1));
+        assert!(begun < all.len(), "{begun}");
+    }
 }

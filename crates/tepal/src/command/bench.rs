@@ -1,7 +1,7 @@
 //! `tepal bench`: what a volume costs, beside the raw drive under it. A few seconds a row; nothing that exists is written to.
 //!
 //! The raw drive is a file of its own beside one of the drives, reached by the server's own device code: so both columns go
-//! through the same kernel to the same disk.
+//! through the same kernel to the same disk. Beside an emulated drive it keeps the same pace.
 
 use super::CommandError;
 use super::attach::nbd_address;
@@ -23,6 +23,7 @@ use tepal_drive::world::{Device, DeviceError, Gather};
 use tepal_model::size::Size;
 use tepal_model::{BLOCK, Buffer};
 use tepal_server::api::types::{CreateVolume, DEFAULT_POOL, DriveInfo, PoolInfo, Removal, VolumeInfo, path, route};
+use tepal_server::device::emulate::Model;
 use tepal_server::device::{self, CreateError, DriveDevice, OpenOptions, create_file};
 use tokio::task::JoinSet;
 
@@ -258,6 +259,7 @@ fn keep_busy(
 struct RawDrive {
     path: PathBuf,
     area: u64,
+    emulated: Option<Model>,
 }
 
 impl Drop for RawDrive {
@@ -271,14 +273,20 @@ impl RawDrive {
     /// `None` where the drives are block devices or not on this machine: there is no room beside them.
     fn beside(client: &Client, area: u64, interrupt: &Interrupt) -> Result<Option<Self>, CommandError> {
         let drives: Vec<DriveInfo> = client.get(route::DRIVES)?;
-        let files = drives.iter().filter_map(|drive| Path::new(&drive.path).canonicalize().ok());
-        let Some(drive) = files.into_iter().find(|path| path.is_file()) else { return Ok(None) };
-        let path = drive.with_file_name(format!("tepal-bench-{}", std::process::id()));
+        let mut files = drives.iter().filter_map(|drive| Some((drive, Path::new(&drive.path).canonicalize().ok()?)));
+        let Some((drive, file)) = files.find(|(_, path)| path.is_file()) else { return Ok(None) };
+        let emulated = match drive.open.as_ref().and_then(|open| open.emulated.as_ref()).map(|text| text.parse()) {
+            None => None,
+            Some(Ok(model)) => Some(model),
+            // Another version's server: beside a faster one, the volume would look slow.
+            Some(Err(_)) => return Ok(None),
+        };
+        let path = file.with_file_name(format!("tepal-bench-{}", std::process::id()));
         match create_file(&path, area / BLOCK * BLOCK) {
             Err(CreateError::PermissionDenied { .. }) => return Ok(None),
             created => created.map_err(BenchError::from)?,
         }
-        let raw = RawDrive { path, area };
+        let raw = RawDrive { path, area, emulated };
         raw.fill(interrupt)?;
         Ok(Some(raw))
     }
@@ -298,6 +306,10 @@ impl RawDrive {
 
     fn with_device<T>(&self, work: impl AsyncFnOnce(DriveDevice) -> Result<T, BenchError>) -> Result<T, BenchError> {
         let device = DriveDevice::open(&self.path, OpenOptions { writable: true, backend: None })?;
+        let device = match &self.emulated {
+            Some(model) => device.emulate(model.clone()),
+            None => device,
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         tokio::task::LocalSet::new().block_on(&runtime, work(device))
     }

@@ -16,6 +16,7 @@ mod shapes;
 mod suite;
 mod systems;
 mod targets;
+mod vinum;
 
 use crate::failure::Failure;
 use crate::process;
@@ -39,6 +40,8 @@ pub enum Bench {
     Change(change::Options),
     /// Erasure codes beside whole copies and stripes
     Erasure(erasure::Options),
+    /// Volumes of plexes: beside one drive, in the shapes of Vinum's paper, and applied from a file
+    Vinum(vinum::Options),
     /// Another commit's program beside this one, in the same run
     Against(against::Options),
 }
@@ -79,7 +82,7 @@ struct Measured {
 
 pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
     let tools = match bench {
-        Bench::Change(_) | Bench::Against(_) | Bench::Erasure(_) => &TOOLS[..1],
+        Bench::Change(_) | Bench::Against(_) | Bench::Erasure(_) | Bench::Vinum(_) => &TOOLS[..1],
         Bench::Local(_) | Bench::Cluster(_) => &TOOLS,
     };
     for &(tool, package) in tools {
@@ -91,6 +94,7 @@ pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
         Bench::Change(options) => change::run(workspace, options),
         Bench::Against(options) => against::run(workspace, options),
         Bench::Erasure(options) => erasure::run(workspace, options),
+        Bench::Vinum(options) => vinum::run(workspace, options),
     }
 }
 

@@ -19,6 +19,7 @@ const SPARE: Duration = Duration::from_secs(300);
 pub struct Job {
     pub name: &'static str,
     pub rw: &'static str,
+    /// How long its requests are. Of a range, as `4k-32k`, each is as long as it happens to be, and begins at any 4 KiB.
     pub block: &'static str,
     pub depth: &'static str,
     /// So many clients at once, each of that depth.
@@ -60,7 +61,7 @@ impl Run {
         format!("{system}\t{job}\t{repetition}\t{iops:.0}\t{mebibytes:.1}\t{p50_us:.0}\t{p99_us:.0}{cpu}")
     }
 
-    fn from_tsv(line: &str) -> Option<Run> {
+    pub fn from_tsv(line: &str) -> Option<Run> {
         let mut cells = line.split('\t');
         Some(Run {
             system: cells.next()?.into(),
@@ -165,7 +166,11 @@ pub fn fio(job: &Job, disk: &Disk, size: &str) -> Command {
         }
     };
     fio.arg(format!("--size={size}")).args(["--group_reporting", "--output-format=json"]);
-    fio.args([&format!("--rw={}", job.rw), &format!("--bs={}", job.block), &format!("--iodepth={}", job.depth)]);
+    fio.args([&format!("--rw={}", job.rw), &format!("--iodepth={}", job.depth)]);
+    match job.block.contains('-') {
+        true => fio.args([&format!("--bsrange={}", job.block), "--blockalign=4k"]),
+        false => fio.arg(format!("--bs={}", job.block)),
+    };
     fio.arg(format!("--numjobs={}", job.clients));
     fio
 }

@@ -225,7 +225,7 @@ fn an_emulated_drive_takes_its_time_and_keeps_nobody_from_working_meanwhile() {
         let millis = started.elapsed().as_millis();
         assert!((least..most).contains(&millis), "{model}: {millis} ms");
     }
-    assert!(slow("nvme").emulated().is_some_and(|model| model.to_string().starts_with("read=80µs")));
+    assert!(slow("nvme").emulated().is_some_and(|model| model.to_string().starts_with("read=80us")));
 }
 
 #[test]

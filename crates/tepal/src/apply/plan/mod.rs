@@ -144,7 +144,7 @@ impl Plan {
         let mut taken: Vec<Subdisk> = Vec::new();
         for layout in from.chain(before.values().cloned()) {
             for disk in layout.plexes().into_iter().flat_map(Plexes::subdisks) {
-                if !taken.iter().any(|other| other.overlaps(disk)) {
+                if space.has(disk) {
                     space.take(disk);
                 }
                 taken.push(disk.clone());
