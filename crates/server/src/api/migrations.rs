@@ -153,8 +153,8 @@ fn on_drive(plexes: &Plexes, drive: DriveId, data: u64) -> u64 {
     scaled(data, length, plexes.size())
 }
 
-/// Refuses a layout whose drives have no room each for their part of so many bytes of data, beside what the volume leaves free there: it has
-/// so much of that itself.
+/// Refuses a layout whose drives have no room each for their part of so many bytes of data, beside what the volume leaves free there: so
+/// much of that data it has now.
 async fn check_drives(
     context: &Context,
     (record, map): (&VolumeRecord, &MapRecord),
