@@ -40,8 +40,7 @@ pub fn scale(program: &Path, options: &Options) -> Result<Vec<Run>, Failure> {
     for (kind, rw) in KINDS {
         for depth in ["16", "64"] {
             let job = Job { name: "vinum", rw, block: "4k", depth, clients: "1" };
-            // How a deep queue shares random requests out is of interest, of writes only that they scale.
-            for volume in ["one", "striped", "mirror"].into_iter().filter(|_| kind == "read" || depth == "16") {
+            for volume in ["one", "striped", "mirror"] {
                 volumes.run(volume, &format!("scale-{kind}-4k-q{depth}"), &job)?;
             }
         }
