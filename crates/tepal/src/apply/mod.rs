@@ -114,7 +114,7 @@ pub fn attach_plex(client: &Client, output: Output, arguments: &AttachPlexArgume
     };
     let before = text.lines().count();
     let in_lines = |Wrong { at, text }: Wrong| {
-        let at = At { line: at.line.saturating_sub(before), ..at };
+        let at = At { line: at.line.saturating_sub(before).max(1), ..at };
         ApplyError::Wrong { file: PathBuf::from("the plex"), wrong: Wrong { at, text } }
     };
     let wanted = vinum::parse(&(text + &lines.join("\n"))).map_err(in_lines)?;
