@@ -53,10 +53,8 @@ impl<W: World> Volume<W> {
 impl<W: World> Group<W> {
     fn copies_of_column(&self) -> ColumnCopies {
         let (column, state) = (&self.shared.column, self.lock());
-        let is_lost = |&&region: &&u64| state.members.clean(region) == RegionState::Lost;
-        let comparing = state.unsure.regions.iter().filter(|region| !is_lost(region)).count() as u64;
         let behind = state.members.list.iter().filter_map(|member| behind(&state, member)).collect();
-        ColumnCopies { map: column.map, column: column.number, comparing, behind }
+        ColumnCopies { map: column.map, column: column.number, comparing: state.comparing(), behind }
     }
 }
 

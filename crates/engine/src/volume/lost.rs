@@ -12,8 +12,8 @@ use tepal_model::BLOCK;
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
 impl<W: World> Volume<W> {
-    /// The lost bytes of the volume, in order, neighbours as one: of the columns that this server leads, and of the columns that
-    /// no server can lead any more. The other columns' primaries report their own losses.
+    /// The lost bytes of the volume, column by column: of the columns that this server leads, and of the columns that no server
+    /// can lead any more. The other columns' primaries report their own losses.
     pub fn lost(&self) -> Vec<Range<u64>> {
         let maps = self.maps();
         let mut lost = Vec::new();
@@ -41,7 +41,7 @@ impl<W: World> Volume<W> {
                 }
             }
         }
-        merged(lost)
+        lost
     }
 }
 
@@ -51,19 +51,6 @@ fn add(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
         Some(last) => last.end = range.end,
         None => ranges.push(range),
     }
-}
-
-/// In order, each byte once.
-fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    let mut all: Vec<Range<u64>> = Vec::new();
-    for range in ranges {
-        match all.last_mut().filter(|last| last.end >= range.start) {
-            Some(last) => last.end = last.end.max(range.end),
-            None => all.push(range),
-        }
-    }
-    all
 }
 
 fn parts(lost: Lost, blocks_of: impl Fn(u64) -> (u64, u64)) -> Vec<Range<u64>> {

@@ -168,7 +168,7 @@ async fn check_drives(
         let needed = comes.saturating_sub(held_on(map, id, leaves)).saturating_add(comes / BESIDES);
         let free = drive.capacity.saturating_sub(drive.used);
         if needed > free {
-            let name = drive.name.clone().unwrap_or_else(|| id.to_string());
+            let name = drive.called();
             let error = format!(
                 "volume '{}' needs {} more on drive {name} than it has now to get there, and the drive has {} free: give that part another \
                  drive, or remove something",

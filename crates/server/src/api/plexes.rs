@@ -17,7 +17,7 @@ use axum::body::to_bytes;
 use axum::extract::State as Extract;
 use std::collections::BTreeMap;
 use tepal_engine::{Behind, ColumnCopies, Volume};
-use tepal_metadata::{DriveState, MapRecord, ServerState, State, VolumeRecord};
+use tepal_metadata::{MapRecord, ServerState, State, VolumeRecord};
 use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
 use tepal_model::{Layout, MapId, REGION};
 use tepal_placement::ColumnSubdisks;
@@ -88,7 +88,7 @@ fn put_together(mut all: PlexesInfo, other: PlexesInfo) -> PlexesInfo {
 
 /// As this server knows.
 fn info(context: &Context, state: &State, record: &VolumeRecord) -> PlexesInfo {
-    let health = volumes::info_besides_space(context, state, record).state;
+    let (health, _) = volumes::health_besides_space(context, state, record);
     let copies = context.volumes.served(record.id).map(|volume| volume.copies()).unwrap_or_default();
     let migration = state.migration_of(record).filter(|migration| !migration.cancelled);
     let coming = migration.and_then(|migration| Some((migration, migration.layout.plexes()?)));
@@ -215,7 +215,7 @@ fn bare(state: &State, volume: &str, (number, plex): (usize, &Plex)) -> PlexInfo
             drive_offset: disk.drive_offset,
             length: disk.length,
             plex_offset: stripe.map_or(disk.plex_offset, |stripe| stripe * at),
-            state: drive.map_or(PartState::Faulty, |drive| of_drive(drive.state)),
+            state: drive.map_or(PartState::Faulty, |drive| drive.state.into()),
             stale: 0,
             filled: None,
         }
@@ -229,15 +229,6 @@ fn bare(state: &State, volume: &str, (number, plex): (usize, &Plex)) -> PlexInfo
         comparing: 0,
         subdisks,
         name,
-    }
-}
-
-pub fn of_drive(state: DriveState) -> PartState {
-    match state {
-        DriveState::Up => PartState::Up,
-        DriveState::Behind => PartState::Stale,
-        DriveState::Missing | DriveState::Offline => PartState::Down,
-        DriveState::Failed => PartState::Faulty,
     }
 }
 

@@ -255,8 +255,8 @@ fn full_drives(context: &Context, drives: &[DriveId]) -> Vec<Filled> {
     drives.iter().filter_map(filled).filter(is_full).collect()
 }
 
-/// Without what full drives are to it.
-pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
+/// How it is, and why, without what full drives are to it.
+pub fn health_besides_space(context: &Context, state: &State, record: &VolumeRecord) -> (VolumeState, Vec<String>) {
     let volume = context.volumes.served(record.id);
     let said = |troubles: Vec<Trouble>| health_text::reasons(&troubles, state, &record.name);
     let (mut health, mut reason) = match volume.as_ref().map(Volume::health) {
@@ -270,12 +270,19 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         health = worse(health, VolumeState::Degraded);
         missing.add_to(&mut reason, state);
     }
-    let observed = context.observations.of(record.id);
-    let damaged = observed.damaged(None);
-    if let Some(damage) = health_text::damage(&damaged) {
+    if let Some(damage) = health_text::damage(&context.observations.of(record.id).damaged(None)) {
         health = worse(health, VolumeState::Degraded);
         reason.push(damage);
     }
+    (health, reason)
+}
+
+/// Without what full drives are to it.
+pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {
+    let (health, mut reason) = health_besides_space(context, state, record);
+    let volume = context.volumes.served(record.id);
+    let observed = context.observations.of(record.id);
+    let damaged = observed.damaged(None);
     let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
     if record.import.is_some() {
         reason.push(health_text::incomplete(&record.name));

@@ -46,6 +46,13 @@ pub struct DriveInfo {
     pub open: Option<OpenDriveInfo>,
 }
 
+impl DriveInfo {
+    /// For people: its name, else its id.
+    pub fn called(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.id.to_string())
+    }
+}
+
 /// What is known of a drive that is open. Counts begin when it's opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDriveInfo {

@@ -1,9 +1,10 @@
 //! Volumes as plexes and subdisks, each with its state (Lehey, FREENIX 1999).
 
-use super::Range;
+use super::{DriveState, Range};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tepal_model::DriveId;
+use tepal_model::size::exact;
 
 /// A volume and its parts, as they are now: states are derived, and kept nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,14 @@ pub struct PlexInfo {
     pub subdisks: Vec<SubdiskInfo>,
 }
 
+impl PlexInfo {
+    /// For people: `concat`, or `striped 512K`.
+    pub fn organized(&self) -> String {
+        let stripe = self.stripe.map(|stripe| format!(" {}", exact(stripe))).unwrap_or_default();
+        format!("{}{stripe}", self.organization)
+    }
+}
+
 /// A stretch of one drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubdiskInfo {
@@ -64,6 +73,13 @@ pub struct SubdiskInfo {
     pub filled: Option<u64>,
 }
 
+impl SubdiskInfo {
+    /// For people: its drive's name, else the drive's id.
+    pub fn drive_called(&self) -> String {
+        self.drive_name.clone().unwrap_or_else(|| self.drive.to_string())
+    }
+}
+
 /// What a part of a volume is good for, in Vinum's words. The worst come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,6 +100,18 @@ pub enum PartState {
     Down,
     /// Its drive is gone for good.
     Faulty,
+}
+
+/// Of a drive.
+impl From<DriveState> for PartState {
+    fn from(state: DriveState) -> Self {
+        match state {
+            DriveState::Up => PartState::Up,
+            DriveState::Behind => PartState::Stale,
+            DriveState::Missing | DriveState::Offline => PartState::Down,
+            DriveState::Failed => PartState::Faulty,
+        }
+    }
 }
 
 impl fmt::Display for PartState {

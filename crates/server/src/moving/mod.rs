@@ -300,23 +300,21 @@ fn candidates_of<'a>(
 
 /// The moves to begin among the drives of a pool.
 fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (&Moves, Instant)) -> Vec<Command> {
-    let mut maps = maps_of(state, pool);
+    let maps = maps_of(state, pool);
     let candidates = candidates_of(state, pool, gone, &maps);
-    let all = maps.clone();
-    let named = named_moves(&maps);
-    maps.retain(|_, map| !is_named(map));
     let mut room = Room::of(state, pool, gone, &known.spaces);
     let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
     for (.., join) in joins(state).filter(|&(map, column, join)| !known.is_slow((map, column, join.to), now)) {
         *busy.entry(join.to).or_default() += 1;
         *busy.entry(join.from).or_default() += 1;
     }
-    let tables: Vec<_> = maps.values().map(|map| map.table()).collect();
-    let ids: Vec<MapId> = maps.keys().copied().collect();
+    let (ids, tables): (Vec<MapId>, Vec<_>) =
+        maps.iter().filter(|(_, map)| !is_named(map)).map(|(id, map)| (*id, map.table())).unzip();
     let mut begun = BTreeSet::new();
     let mut commands = Vec::new();
     let even = moves(&tables, &candidates).into_iter().map(|change| (ids[change.table], change));
-    let named = named.into_iter().map(|(map, column, from, to)| (map, Move { table: 0, column, from, to }));
+    let named =
+        named_moves(&maps).into_iter().map(|(map, column, from, to)| (map, Move { table: 0, column, from, to }));
     for (map, change) in named.chain(even) {
         let column = change.column;
         let is_up = |id: DriveId| {
@@ -326,11 +324,11 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         };
         let is_free = |id: DriveId| busy.get(&id).is_none_or(|moves| *moves < AT_ONCE);
         let is_to_stay =
-            !is_named(all[&map]) && candidates.iter().any(|drive| drive.drive == change.from && drive.capacity > 0);
+            !is_named(maps[&map]) && candidates.iter().any(|drive| drive.drive == change.from && drive.capacity > 0);
         if is_to_stay && state.migration_about(map).is_some_and(|record| !known.makes_room(record, &change)) {
             continue;
         }
-        let is_under_way = all[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
+        let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
         let rests = known.pauses.holds(change.to, now);
         if is_under_way
@@ -342,7 +340,7 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         {
             continue;
         }
-        let holders = all[&map].columns[column].holders.iter().map(|holder| holder.drive);
+        let holders = maps[&map].columns[column].holders.iter().map(|holder| holder.drive);
         let is_emptied = state.drives.get(&change.from).is_some_and(|record| is_emptied(state, record));
         if !room.take(holders, change.to, is_emptied) {
             continue;

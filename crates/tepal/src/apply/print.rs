@@ -11,13 +11,8 @@ use tepal_server::api::types::{DriveInfo, DriveUse, VolumeInfo};
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
 
-/// What a drive is called in a file.
-fn name_of(drive: &DriveInfo) -> String {
-    drive.name.clone().unwrap_or_else(|| drive.id.to_string())
-}
-
 fn called(now: &Now, id: DriveId) -> String {
-    now.drives.iter().find(|drive| drive.id == id).map_or_else(|| id.to_string(), name_of)
+    now.drives.iter().find(|drive| drive.id == id).map_or_else(|| id.to_string(), DriveInfo::called)
 }
 
 /// The drives that aren't on their way out.
@@ -54,7 +49,7 @@ pub fn vinum(now: &Now) -> String {
         let device = format!("{server}{}", drive.path);
         let is_plain = !device.contains(|letter: char| letter.is_whitespace() || "\"'\\#".contains(letter));
         let device = if is_plain { device } else { quoted(&device) };
-        let _ = writeln!(text, "drive {} device {device}{spare}", name_of(drive));
+        let _ = writeln!(text, "drive {} device {device}{spare}", drive.called());
     }
     for volume in &now.volumes {
         if let Some(origin) = &volume.origin {
@@ -117,7 +112,7 @@ pub fn toml(now: &Now) -> String {
         text.push('\n');
     }
     for drive in there(now) {
-        let (name, server, pool) = (name_of(drive), drive.server.to_string(), &drive.pool);
+        let (name, server, pool) = (drive.called(), drive.server.to_string(), &drive.pool);
         let _ = writeln!(
             text,
             "[[drive]]\nname = {name:?}\ndevice = {}\nserver = {server:?}\npool = {pool:?}",

@@ -78,7 +78,7 @@ pub fn run(global: &Global, output: Output, command: DriveCommand) -> Result<Out
             let route = path(route::DRIVE_REPLACE, &from.to_string());
             let drive: DriveInfo = client.post(&route, &ReplaceDrive { by })?;
             output.show(&drive, |drive| {
-                let name = drive.name.clone().unwrap_or_else(|| drive.id.to_string());
+                let name = drive.called();
                 format!("drive {name} takes the place of {id} in the background; `tepal plex ls` shows how far it is")
             })?;
         }

@@ -2,6 +2,7 @@
 
 use super::CommandError;
 use super::migration::{self, Destination};
+use super::volume::ranges;
 use super::wait::{self, Left, Waited};
 use crate::apply;
 use crate::cli::{Global, ParityArguments, PlexCommand};
@@ -13,7 +14,7 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use tepal_model::Layout;
 use tepal_model::layout::Protection;
-use tepal_model::layout::plexes::Plexes;
+use tepal_model::layout::plexes::{Plexes, PlexesError};
 use tepal_model::size::{Size, exact};
 use tepal_server::api::types::{
     BY_ID, CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, Range, SubdiskInfo, VolumeInfo, path, route,
@@ -52,8 +53,6 @@ pub enum PlexError {
 /// For so long servers may be away meanwhile.
 const AWAY: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(500);
-/// So many ranges are named.
-const NAMED: usize = 8;
 
 pub fn run(global: &Global, output: Output, command: PlexCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -92,17 +91,15 @@ fn table(all: &[PlexesInfo]) -> String {
 }
 
 fn plex_row(plex: &PlexInfo) -> Vec<String> {
-    let stripe = plex.stripe.map(|stripe| format!(" {}", exact(stripe))).unwrap_or_default();
     let comparing = match plex.comparing {
         0 => String::new(),
         bytes => format!("parity of {} is compared with data", Size(bytes)),
     };
-    let organization = format!("{}{stripe}", plex.organization);
-    vec![plex.name.clone(), plex.state.to_string(), output::size(plex.size), organization, String::new(), comparing]
+    vec![plex.name.clone(), plex.state.to_string(), output::size(plex.size), plex.organized(), String::new(), comparing]
 }
 
 fn subdisk_row(disk: &SubdiskInfo) -> Vec<String> {
-    let drive = disk.drive_name.clone().unwrap_or_else(|| disk.drive.to_string());
+    let drive = disk.drive_called();
     vec![disk.name.clone(), disk.state.to_string(), output::size(disk.length), String::new(), drive, remark(disk)]
 }
 
@@ -165,7 +162,7 @@ fn start(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), 
 /// Why a plex doesn't become whole by itself.
 fn held(plex: &PlexInfo) -> Option<String> {
     let disk = plex.subdisks.iter().max_by_key(|disk| disk.state)?;
-    let drive = disk.drive_name.clone().unwrap_or_else(|| disk.drive.to_string());
+    let drive = disk.drive_called();
     match disk.state {
         PartState::Down => Some(format!(
             "drive {drive} isn't here; put it back, and what it missed is copied (`tepal drive online` if it was taken offline)"
@@ -261,7 +258,7 @@ fn stepped(
 ) -> Result<ParityChecked, CommandError> {
     let began = Instant::now();
     loop {
-        if interrupt.wait(Duration::ZERO) {
+        if interrupt.is_raised() {
             return Err(PlexError::Stopped(wanted.offset).into());
         }
         match client.post_repeatable::<ParityChecked>(route, &wanted) {
@@ -288,15 +285,6 @@ fn told(what: &str, compared: &Compared) -> String {
     }
 }
 
-fn ranges(ranges: &[Range]) -> String {
-    let named = ranges.iter().take(NAMED).map(|range| format!("{}+{}", range.offset, range.length));
-    let named = named.collect::<Vec<_>>().join(", ");
-    match ranges.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more ranges"),
-    }
-}
-
 fn detach(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
     let (volume, at) = find(client, name)?;
     let volume: VolumeInfo = client.get(&path(route::VOLUME, &format!("{BY_ID}{}", volume.volume_id)))?;
@@ -313,10 +301,7 @@ fn detach(client: &Client, output: Output, name: &str, wait: bool) -> Result<(),
         return Err(PlexError::Only(name.to_owned()).into());
     }
     left.remove(at);
-    let needed = |error: tepal_model::layout::plexes::PlexesError| PlexError::Needed {
-        plex: name.to_owned(),
-        rule: error.to_string(),
-    };
+    let needed = |error: PlexesError| PlexError::Needed { plex: name.to_owned(), rule: error.to_string() };
     let plexes = Plexes::new(left).map_err(needed)?;
     let min_copies = layout.min_copies.min(plexes.plexes().len() as u8);
     let to = Layout { protection: Protection::Plexes(plexes.into()), min_copies, ..layout.clone() };

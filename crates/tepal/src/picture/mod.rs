@@ -7,9 +7,7 @@ mod terminal;
 pub use svg::svg;
 pub use terminal::terminal;
 
-use tepal_server::api::types::{
-    DriveInfo, DriveState, DriveUse, PartState, PlexInfo, PlexesInfo, SubdiskInfo, VolumeInfo,
-};
+use tepal_server::api::types::{DriveInfo, DriveUse, PartState, PlexInfo, PlexesInfo, SubdiskInfo, VolumeInfo};
 
 /// All that is drawn.
 pub struct Scene {
@@ -73,7 +71,7 @@ impl DrivePart {
     }
 }
 
-/// Where in its volume a subdisk has bytes: from where to where, and every how many-th stripe of how many bytes.
+/// Between which bytes of its volume a subdisk has some; with stripes, in its turn.
 fn place(plex: &PlexInfo, disk: &SubdiskInfo) -> (u64, u64) {
     match plex.stripe {
         None => (disk.plex_offset, disk.plex_offset + disk.length),
@@ -81,22 +79,10 @@ fn place(plex: &PlexInfo, disk: &SubdiskInfo) -> (u64, u64) {
     }
 }
 
-fn called(drive: &DriveInfo) -> String {
-    drive.name.clone().unwrap_or_else(|| drive.id.to_string())
-}
-
-fn of_drive(state: DriveState) -> PartState {
-    match state {
-        DriveState::Up => PartState::Up,
-        DriveState::Behind => PartState::Stale,
-        DriveState::Missing | DriveState::Offline => PartState::Down,
-        DriveState::Failed => PartState::Faulty,
-    }
-}
-
 impl Scene {
     pub fn new(drives: &[DriveInfo], volumes: &[VolumeInfo], plexes: Vec<PlexesInfo>) -> Self {
-        let name_of = |id| drives.iter().find(|drive| drive.id == id).map_or_else(|| format!("{id}"), called);
+        let name_of =
+            |id| drives.iter().find(|drive| drive.id == id).map_or_else(|| format!("{id}"), DriveInfo::called);
         let volume = |info: PlexesInfo| {
             let own = volumes.iter().find(|volume| volume.id == info.volume_id);
             let drives = own.map(|volume| volume.drives.iter().copied().map(name_of).collect()).unwrap_or_default();
@@ -111,7 +97,7 @@ impl Scene {
         };
         let volumes: Vec<VolumePart> = plexes.into_iter().map(volume).collect();
         let drive = |drive: &DriveInfo| {
-            let name = called(drive);
+            let name = drive.called();
             let here = volumes.iter().flat_map(|volume| &volume.plexes).flat_map(|plex| &plex.subdisks);
             let piece = |disk: &SubdiskInfo| Piece {
                 name: disk.name.clone(),
@@ -122,7 +108,7 @@ impl Scene {
             let is_other = |volume: &&VolumePart| volume.plexes.is_empty() && volume.drives.contains(&name);
             DrivePart {
                 place: format!("{}:{}", drive.server, drive.path),
-                state: of_drive(drive.state),
+                state: drive.state.into(),
                 purpose: drive.purpose,
                 capacity: drive.capacity,
                 used: drive.used,

@@ -3,7 +3,6 @@
 use super::{DrivePart, Scene, VolumePart};
 use crate::output;
 use std::fmt::Write;
-use tepal_model::size::exact;
 use tepal_server::api::types::{PartState, PlexInfo, SubdiskInfo};
 
 /// Of the whole picture, in pixels, as all that follows.
@@ -135,9 +134,8 @@ impl Drawing {
             for (plex, column) in row.iter().zip(0..) {
                 let left = EDGE + column * (PLEX_WIDTH + GAP);
                 self.at = top - 2 * LINE;
-                let stripe = plex.stripe.map(|stripe| format!(" {}", exact(stripe))).unwrap_or_default();
                 self.line(left, &fitting(&plex.name, PLEX_WIDTH));
-                self.line(left, &format!("{}{stripe}, {}", plex.organization, plex.state));
+                self.line(left, &format!("{}, {}", plex.organized(), plex.state));
                 bottom = bottom.max(self.plex((left, top), plex, longest));
             }
             self.at = bottom + GAP / 2;
@@ -163,7 +161,7 @@ impl Drawing {
                 }
             };
             at = place.1 + place.3;
-            let drive = disk.drive_name.clone().unwrap_or_else(|| disk.drive.to_string());
+            let drive = disk.drive_called();
             let state = if disk.state == PartState::Up { String::new() } else { format!(", {}", disk.state) };
             let text = match plex.stripe {
                 Some(_) => format!("{drive}{state}"),

@@ -3,7 +3,6 @@
 use super::{DrivePart, Scene, VolumePart, place};
 use crate::output;
 use std::fmt::Write;
-use tepal_model::size::exact;
 use tepal_server::api::types::{PartState, PlexInfo, SubdiskInfo};
 
 /// Characters of a bar.
@@ -63,11 +62,9 @@ impl Pen {
         let name = format!("  {}", volume.name);
         let _ = writeln!(text, "{name:names$}  {}, {state}{layout}", output::size(volume.size));
         for plex in &volume.plexes {
-            let stripe = plex.stripe.map(|stripe| format!(" {}", exact(stripe))).unwrap_or_default();
             let state = self.coloured(plex.state, &plex.state.to_string());
             let name = format!("    {}", plex.name);
-            let _ =
-                writeln!(text, "{name:names$}  {}{stripe}, {}, {state}", plex.organization, output::size(plex.size));
+            let _ = writeln!(text, "{name:names$}  {}, {}, {state}", plex.organized(), output::size(plex.size));
             for disk in &plex.subdisks {
                 self.subdisk(text, (volume.size.max(plex.size), plex, disk), names);
             }
@@ -76,7 +73,7 @@ impl Pen {
 
     fn subdisk(&self, text: &mut String, (size, plex, disk): (u64, &PlexInfo, &SubdiskInfo), names: usize) {
         let (from, to) = place(plex, disk);
-        let drive = disk.drive_name.clone().unwrap_or_else(|| disk.drive.to_string());
+        let drive = disk.drive_called();
         let has = match (disk.state < PartState::Empty, plex.stripe) {
             (false, _) => '░',
             (true, Some(_)) => '▒',

@@ -59,8 +59,7 @@ impl<W: World> Group<W> {
                 here.flat_map(|member| member.missed.regions()).for_each(look);
             }
             list.iter().for_each(|member| wanting.add(member));
-            let is_lost = |&&region: &&u64| state.members.clean(region) == RegionState::Lost;
-            wanting.comparing += state.unsure.regions.iter().filter(|region| !is_lost(region)).count() as u64;
+            wanting.comparing += state.comparing();
             (state.jobs.obstacle.clone(), state.takeover.obstacle(), self.waits(&state))
         };
         let in_volume = |error| match self.map() {
@@ -118,6 +117,14 @@ impl<W: World> Group<W> {
             }
             RegionState::Lost => wanting.lost.extend(members.wanted(region).map(|member| member.id)),
         }
+    }
+}
+
+impl<W: World> State<W> {
+    /// Regions whose copies may differ, of which some copy is left.
+    pub fn comparing(&self) -> u64 {
+        let is_lost = |&&region: &&u64| self.members.clean(region) == RegionState::Lost;
+        self.unsure.regions.iter().filter(|region| !is_lost(region)).count() as u64
     }
 }
 

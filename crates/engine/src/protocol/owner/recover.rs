@@ -268,12 +268,8 @@ impl<W: World> Group<W> {
     /// Whether the log's copies of these blocks agree, and the code of the stripes that begin there is that of their data. Makes both so
     /// if they aren't.
     pub(super) async fn compare_stripes(&self, blocks: Blocks) -> Result<bool, IoError> {
-        let mut agree = self.compare_copies_of(blocks).await?;
-        let begin = |stripe: &Stripe| stripe.blocks().first >= blocks.first;
-        for stripe in Stripe::touched(&self.shared.column, blocks).filter(begin) {
-            agree &= self.compare_stripe(stripe, true).await? != Some(false);
-        }
-        Ok(agree)
+        let agree = self.compare_copies_of(blocks).await?;
+        Ok(self.check_code(blocks, true).await?.unequal.is_empty() && agree)
     }
 
     /// Compares the code of the stripes that begin among blocks with their data.

@@ -189,7 +189,7 @@ impl Plan {
                 (state, _) => Err(format!("is {state}")),
             };
             drives.pools.insert(drive.id, pool);
-            let name = drive.name.clone().unwrap_or_else(|| drive.id.to_string());
+            let name = drive.called();
             drives.ids.insert(drive.id.to_string(), drive.id);
             drives.ids.insert(name.clone(), drive.id);
             drives.names.insert(drive.id, name);

@@ -72,7 +72,6 @@ pub fn text(runs: &[Run], targets: &[Target], options: &Options) -> String {
          [vinum.tsv](vinum.tsv).\n\n"
     );
     text += &verdicts(targets);
-    text += include_str!("causes.md");
     text += &overhead(runs);
     text +=
         &section(runs, &format!("Drives and plexes, drives slowed to {EVEN}"), "scale", &["one", "striped", "mirror"]);
