@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_model::size::Size;
+use tepal_model::size::{Size, exact};
 use tepal_model::text::{self, shown};
 
 /// How slow a drive is. Reads from text: a name of [`NAMED`], or settings such as
@@ -160,7 +160,7 @@ impl fmt::Display for Model {
             write!(f, ",iops={iops}")?;
         }
         if let Some(bandwidth) = self.bandwidth {
-            write!(f, ",bandwidth={}", Size(bandwidth.get()))?;
+            write!(f, ",bandwidth={}", exact(bandwidth.get()))?;
         }
         Ok(())
     }
