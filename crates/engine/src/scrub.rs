@@ -22,6 +22,8 @@ use tepal_wire::message::RepairOutcome;
 pub struct ScrubSummary {
     /// Drives of this server that were read to the end.
     pub drives_checked: Vec<DriveId>,
+    /// Drives that had copies when the scrub began, and that this server didn't read to the end.
+    pub drives_unchecked: Vec<DriveId>,
     /// Blocks on drives of this server, copies counted, damaged ones included.
     pub blocks_checked: u64,
     /// Damaged blocks, copies counted, that were written again from a right copy.
@@ -54,6 +56,8 @@ impl<W: World> Volume<W> {
         // Columns whose primary doesn't answer.
         let mut silent = BTreeSet::new();
         let maps = self.maps();
+        // What becomes a copy from now on is read and checked by who makes it.
+        let holders: BTreeSet<DriveId> = maps.iter().flat_map(|map| map.places().drives()).collect();
         for map in &maps {
             // What is hidden in older layers of what was repaired isn't damage.
             map.reclaim_by_what_all_know().await;
@@ -84,6 +88,7 @@ impl<W: World> Volume<W> {
                 self.repair_place(map, (drive.id(), place), &mut silent, &mut summary).await?;
             }
         }
+        summary.drives_unchecked.extend(holders.into_iter().filter(|drive| !summary.drives_checked.contains(drive)));
         for seat in maps.iter().flat_map(Map::seats) {
             summary.unequal_extents += self.compare_copies(seat).await?;
         }

@@ -35,19 +35,26 @@ async fn with_others(context: &Context, scope: Scope, method: Method, own: Scrub
     let others =
         context.have_others_do::<Scrub>(method, &path(route::VOLUME_SCRUB, &format!("{BY_ID}{}", own.volume_id))).await;
     let all = others.into_iter().filter_map(|(_, said)| said).fold(own, put_together);
-    Scrub { unchecked_drives: unchecked(&context.parts.metadata.state(), &all), ..all }
+    Scrub { unchecked_drives: of_those_that_count(&context.parts.metadata.state(), &all), ..all }
 }
 
-/// The drives with copies of the volume that a scrub that is done didn't read.
-fn unchecked(state: &metadata::State, scrub: &Scrub) -> Vec<DriveId> {
+/// The drives, of those that a scrub that is done didn't read, that have copies of the volume still.
+fn of_those_that_count(state: &metadata::State, scrub: &Scrub) -> Vec<DriveId> {
     let volume = state.volumes.get(&VolumeId(scrub.volume_id)).filter(|_| scrub.state == ScrubState::Done);
     let Some(volume) = volume else { return Vec::new() };
     let drives: BTreeSet<DriveId> = state.maps_of(volume).flat_map(|map| map.drives()).collect();
-    let may_count = |drive: &DriveId| state.drives.get(drive).is_some_and(|record| record.state != DriveState::Failed);
-    drives.into_iter().filter(may_count).filter(|drive| !scrub.checked_drives.contains(drive)).collect()
+    let hasnt_failed = |drive: &DriveId| state.drives.get(drive).is_some_and(|it| it.state != DriveState::Failed);
+    let unchecked = scrub.unchecked_drives.iter().copied();
+    unchecked.filter(|drive| drives.contains(drive) && hasnt_failed(drive)).collect()
 }
 
 fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
+    // Each server says which drives had copies when it began and weren't read by it: who else didn't?
+    match (all.state, other.state) {
+        (_, ScrubState::Never) => {}
+        (ScrubState::Never, _) => all.unchecked_drives = other.unchecked_drives,
+        _ => all.unchecked_drives.retain(|drive| other.unchecked_drives.contains(drive)),
+    }
     let rank = |state| match state {
         ScrubState::Never => 0,
         ScrubState::Done => 1,
@@ -111,6 +118,22 @@ mod tests {
             assert_eq!(all.damaged.iter().map(|range| range.offset).collect::<Vec<_>>(), [0, 8192, 16384]);
             assert_eq!(all.error.is_some(), parts.contains(&Failed));
         }
+    }
+
+    /// Story: a copy had moved to a drive between the scrub's end and its report, and was said to be on a drive that is away.
+    #[test]
+    fn a_drive_is_unchecked_if_every_server_began_with_it_and_none_read_it() {
+        let of = |state, drives: &[u64]| Scrub {
+            unchecked_drives: drives.iter().copied().map(DriveId).collect(),
+            ..part(state, 0)
+        };
+        let all = [
+            of(ScrubState::Never, &[]),
+            of(ScrubState::Done, &[2, 3, 4]),
+            of(ScrubState::Never, &[]),
+            of(ScrubState::Done, &[1, 3]),
+        ];
+        assert_eq!(all.into_iter().reduce(put_together).expect("four").unchecked_drives, [DriveId(3)]);
     }
 
     #[test]

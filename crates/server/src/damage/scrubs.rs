@@ -163,6 +163,7 @@ impl Scrubs {
                 state: ScrubState::Done,
                 repaired_blocks: summary.repaired,
                 checked_drives: summary.drives_checked,
+                unchecked_drives: summary.drives_unchecked,
                 damaged: ranges(found.lost),
                 unrepaired: ranges(found.unrepaired),
                 damaged_snapshots: self.damaged_snapshots(id, found.snapshots),
