@@ -23,6 +23,7 @@ mod metrics;
 mod power;
 mod rebuild;
 mod relayout;
+mod replication;
 mod servers;
 mod snapshots;
 mod transfers;

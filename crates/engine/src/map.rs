@@ -29,6 +29,8 @@ pub struct VolumeSpec {
     pub places: Arc<Places>,
     /// Of the volume's record, as agreed: counts its changes, from 1.
     pub revision: u64,
+    /// Its clients may only read: replication writes to it.
+    pub is_replica: bool,
     /// What it and its snapshots see, when it's opened.
     pub epochs: Arc<Epochs>,
 }

@@ -43,7 +43,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
 fn tell_sizes(state: &State, parts: &Parts) {
     for record in state.active_volumes() {
         if let Some(volume) = parts.engine.volume(record.id) {
-            volume.changed(&record.name, record.size, record.revision);
+            volume.changed(&record.name, (record.size, record.replica.is_some()), record.revision);
         }
     }
 }

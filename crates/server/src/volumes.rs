@@ -77,6 +77,7 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         geometry: map.geometry(),
         places: Arc::new(places_of(map)),
         revision: record.revision,
+        is_replica: record.replica.is_some(),
         epochs: Arc::default(),
     }
 }
@@ -259,7 +260,7 @@ impl Volumes {
 
     async fn settle_one(&self, state: &State, record: &VolumeRecord) {
         if let Some(volume) = self.engine.volume(record.id) {
-            volume.changed(&record.name, record.size, record.revision);
+            volume.changed(&record.name, (record.size, record.replica.is_some()), record.revision);
             if !has_for_itself(state, record) && !volume.is_among() {
                 self.share(record.id);
             }

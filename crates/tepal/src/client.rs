@@ -121,6 +121,8 @@ const AWAY: Duration = Duration::from_secs(150);
 const PAUSE: Duration = Duration::from_millis(300);
 /// How long one of several servers may take to show that it's alive, before the next is asked.
 const ALIVE: Duration = Duration::from_secs(2);
+/// How long a connection is kept that isn't used: servers close one after 30 s.
+const KEPT: Duration = Duration::from_secs(10);
 /// The longest JSON that is taken from a server.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -149,6 +151,31 @@ impl Client {
         Client { agent: config.build().into(), ..self }
     }
 
+    /// The same client, which keeps up to so many connections from one request to the next. One that the server has closed meanwhile
+    /// fails a request: only for those that may be sent again.
+    pub fn keeping(self, connections: usize) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(Some(ANSWER))
+            .max_idle_connections(connections)
+            .max_idle_connections_per_host(connections)
+            .max_idle_age(KEPT);
+        Client { agent: config.build().into(), ..self }
+    }
+
+    /// Bytes that a question with a body is answered with.
+    pub fn post_for_bytes(&self, path: &str, body: &impl Serialize) -> Result<Vec<u8>, ClientError> {
+        let text = serde_json::to_vec(body).map_err(|error| self.strange(&error))?;
+        let ask = |url: &str| {
+            let request = self.within(ANSWER, self.agent.post(url));
+            request.header("Content-Type", "application/json").send(&text[..])
+        };
+        self.ask(Repeat::Freely, path, MAX_DATA + 1, ask).map(|(_, bytes)| bytes)
+    }
+
     /// The addresses that it knows.
     pub fn servers(&self) -> &[String] {
         &self.servers
@@ -164,6 +191,11 @@ impl Client {
     pub fn patient(mut self) -> Self {
         self.patience = AWAY;
         self
+    }
+
+    /// For another thread, as patient as this one.
+    pub fn twin(&self) -> Client {
+        Client { patience: self.patience, ..self.another() }
     }
 
     /// For another thread.

@@ -166,6 +166,14 @@ pub fn client(global: &Global) -> Result<Client, LocateError> {
     Ok(Client::new(servers, token))
 }
 
+/// A client of another cluster than the one that the options name.
+pub fn other(addresses_said: &str) -> Result<Client, LocateError> {
+    let servers = addresses("the other cluster", addresses_said)?;
+    let said = std::env::var("TEPAL_TO_TOKEN").ok().filter(|text| !text.is_empty());
+    let token = said.or_else(|| servers.iter().find_map(|address| Keyring::find()?.get(address)));
+    Ok(Client::new(servers, token))
+}
+
 /// The addresses that were given, and by what.
 fn named_by_address(global: &Global) -> Option<(&'static str, String)> {
     let environment = || std::env::var("TEPAL_CLUSTER").ok().filter(|text| !text.is_empty());

@@ -5,7 +5,7 @@ use super::read::{Failed, Reader};
 use super::{Blocks, Group};
 use crate::epochs::Subject;
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Epoch, IoError, REGION};
+use tepal_model::{BLOCK, Epoch, IoError};
 
 /// How many blocks drives are asked about at once. Drives answer in runs: few runs, where little is kept.
 const LOOKED_UP_AT_ONCE: u64 = (1 << 30) / BLOCK;
@@ -26,8 +26,7 @@ impl<W: World> Group<W> {
             outcome => outcome?,
         }
         let (mut runs, mut done): (Vec<(u64, bool)>, _) = (Vec::new(), offset);
-        let longest = if since.is_none() { LOOKED_UP_AT_ONCE } else { REGION / BLOCK };
-        for blocks in Blocks::touched(offset, end).pieces(longest) {
+        for blocks in Blocks::touched(offset, end).pieces(LOOKED_UP_AT_ONCE) {
             for (blocks, mapped) in self.looked_up(blocks, subject, since).await? {
                 let next = ((done / BLOCK + blocks) * BLOCK).min(end);
                 match runs.last_mut() {

@@ -200,19 +200,24 @@ impl<W: World> Volume<W> {
         self.lock().revision
     }
 
+    /// As [`VolumeSpec::is_replica`], as far as is known here.
+    pub fn is_replica(&self) -> bool {
+        self.lock().is_replica
+    }
+
     /// Takes this size from now on, where no other server serves the volume.
     pub fn resize(&self, size: u64) {
         self.lock().size = size;
     }
 
     /// Takes the metadata's record from now on, if it's newer than the one that is known here.
-    pub fn changed(&self, name: &str, size: u64, revision: u64) {
+    pub fn changed(&self, name: &str, (size, is_replica): (u64, bool), revision: u64) {
         {
             let mut spec = self.lock();
             if revision <= spec.revision {
                 return;
             }
-            (spec.size, spec.revision) = (size, revision);
+            (spec.size, spec.is_replica, spec.revision) = (size, is_replica, revision);
             name.clone_into(&mut spec.name);
         }
         // Servers that ask by a newer record may have been told to wait.

@@ -34,8 +34,13 @@ const LOOK: usize = 256 << 10;
 /// The most extents that columns are asked about at once. A request begins with one extent, for few runs may be all
 /// that is wanted.
 const MOST_AHEAD: u64 = 64 << 10;
+/// The same where all that was asked about before was alike, as most of a large volume is.
+const MOST_ALIKE: u64 = 1 << 20;
 /// The number of extents grows by this factor with each further question.
 const MORE: u64 = 8;
+
+/// Of a column, about which of its bytes, in runs.
+type Answer = (usize, Range<u64>, VecDeque<(u64, bool)>);
 
 /// The columns' answers about bytes that are not passed yet.
 #[derive(Default)]
@@ -43,9 +48,24 @@ struct Ahead {
     map: Option<MapId>,
     /// For each column, the first byte of its answer, and the runs.
     columns: BTreeMap<usize, (u64, VecDeque<(u64, bool)>)>,
+    /// Whether drives hold all of the bytes that were asked about, or none of them.
+    alike: Option<bool>,
 }
 
 impl Ahead {
+    /// What the columns have answered, each about so many bytes.
+    fn of(map: MapId, answers: Vec<Answer>) -> Self {
+        let only = |(_, part, runs): &Answer| {
+            let (_, mapped) = *runs.front()?;
+            let alike: u64 = runs.iter().take_while(|run| run.1 == mapped).map(|(length, _)| length).sum();
+            (alike >= part.end - part.start).then_some(mapped)
+        };
+        let first = answers.first().and_then(only);
+        let alike = first.filter(|_| answers.iter().all(|answer| only(answer) == first));
+        let columns = answers.into_iter().map(|(column, part, runs)| (column, (part.start, runs)));
+        Ahead { map: Some(map), columns: columns.collect(), alike }
+    }
+
     /// The run of a column that begins at this byte, cut to at most `most` bytes.
     fn take(&mut self, map: MapId, column: usize, first: u64, most: u64) -> Option<(u64, bool)> {
         let (at, runs) = self.columns.get_mut(&column).filter(|_| self.map == Some(map))?;
@@ -93,20 +113,23 @@ impl<W: World> Volume<W> {
                 // The next extent of a migrating volume may be in the other map.
                 let far =
                     if self.migration().is_some() { past } else { map.striping().end_of_extents(at, reach).min(end) };
+                looked += 1;
                 match self.look_ahead(&map, at..far, (snapshot, since)).await {
+                    Ok(Ahead { alike: Some(mapped), .. }) => {
+                        if !add(&mut runs, far - at, mapped, limit) {
+                            return Ok(runs);
+                        }
+                        (at, reach) = (far, (reach * MORE).min(MOST_ALIKE));
+                    }
                     Ok(found) => (ahead, reach) = (found, (reach * MORE).min(MOST_AHEAD)),
                     Err(Undone::Io(error)) => return Err(error),
                     Err(Undone::Migrated(_)) => self.in_a_moment().await?,
                 }
-                looked += 1;
                 continue;
             };
             looked += usize::from(at + length == past);
-            let is_full = runs.len() == limit;
-            match runs.last_mut() {
-                Some(run) if run.mapped == mapped => run.length += length,
-                _ if is_full => return Ok(runs),
-                _ => runs.push(Run { length, mapped }),
+            if !add(&mut runs, length, mapped, limit) {
+                return Ok(runs);
             }
             at += length;
         }
@@ -124,9 +147,20 @@ impl<W: World> Volume<W> {
         let asked = parts.filter(|(_, part)| !part.is_empty()).map(async |(column, part)| {
             let status = Status { offset: part.start, length: part.end - part.start, at, since };
             let found = self.at_primary(map, column, &status, None).await?;
-            Ok((column, (part.start, found.into_iter().filter(|(length, _)| *length > 0).collect())))
+            Ok((column, part, found.into_iter().filter(|(length, _)| *length > 0).collect()))
         });
-        let columns = join_all(asked).await.into_iter().collect::<Result<BTreeMap<_, _>, Undone>>()?;
-        Ok(Ahead { map: Some(map.id()), columns })
+        let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, Undone>>()?;
+        Ok(Ahead::of(map.id(), answers))
     }
+}
+
+/// Adds bytes to the runs, if there may be one more where they are no part of the last one. Says whether they were added.
+fn add(runs: &mut Vec<Run>, length: u64, mapped: bool, limit: usize) -> bool {
+    let is_full = runs.len() == limit;
+    match runs.last_mut() {
+        Some(run) if run.mapped == mapped => run.length += length,
+        _ if is_full => return false,
+        _ => runs.push(Run { length, mapped }),
+    }
+    true
 }

@@ -1,13 +1,14 @@
 //! Folders that earlier versions made. `form_1/` is what the first version left behind when it was killed: two drives, a
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
 //! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one; in
-//! `form_6_away/` one of two drives was pulled. In `form_7/` a volume was rolled back, it has a clone, and another one is incomplete.
+//! `form_6_away/` one of two drives was pulled. In `form_7/` a volume was rolled back, it has a clone, and another one is incomplete. In
+//! `form_9/` a drive has a name, and a volume a snapshot and a clone.
 
 use super::tests::on_runtime;
 use super::*;
 use crate::query::Value;
 use crate::scratch::Scratch;
-use crate::{CopyStatus, ImportRecord, SnapshotId, log_store, state_machine};
+use crate::{CopyStatus, ImportRecord, ReplicaSource, SnapshotId, log_store, state_machine};
 use rusqlite::Connection;
 use tepal_model::{DriveId, MapId, VolumeId};
 
@@ -41,6 +42,10 @@ fn folder_of_form_6_with_a_drive_away() -> Scratch {
 
 fn folder_of_form_7() -> Scratch {
     folder(include_str!("form_7/raft.sql"), include_str!("form_7/cluster.sql"))
+}
+
+fn folder_of_form_9() -> Scratch {
+    folder(include_str!("form_9/raft.sql"), include_str!("form_9/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -290,6 +295,59 @@ fn form_7_opens_and_notes_rollbacks_from_then_on() {
     let volume = state.volume_named("v0").unwrap();
     assert!(volume.begun_in == volume.epoch && volume.epoch > 4 && !volume.goes_on_from(3));
     assert_eq!(open(vec![]), state);
+}
+
+#[test]
+fn form_9_opens_and_has_replicas_from_then_on() {
+    let scratch = folder_of_form_9();
+    let open = |commands: Vec<Command>| {
+        on_runtime(async {
+            let metadata = Metadata::open(scratch.path()).await.unwrap();
+            for command in commands {
+                metadata.propose(command).await.unwrap();
+            }
+            let state = metadata.state();
+            metadata.shutdown().await;
+            state
+        })
+    };
+    for _ in 0..2 {
+        let state = open(vec![]);
+        let names: Vec<&str> = state.active_volumes().map(|volume| &*volume.name).collect();
+        assert_eq!((names, state.drive_named("left").is_some()), (vec!["v0", "w", "c"], true));
+        assert!(state.active_volumes().all(|volume| volume.replica.is_none()));
+        assert!(state.snapshots_of(VolumeId(1)).all(|snapshot| snapshot.copy_of.is_none()));
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    let source = ReplicaSource { cluster: tepal_model::ClusterId(7), volume: VolumeId(3) };
+    let (name, called) = ("w".to_owned(), "volume 'x'".to_owned());
+    let state = open(vec![
+        Command::Follow { name: name.clone(), source, called, base: None },
+        Command::Receive { name: name.clone(), source, import: 9, epoch: 4, done: 0 },
+        Command::Received { name: name.clone(), import: 9, snapshot: "r".to_owned(), taken_unix_ms: 5 },
+        Command::Receive { name, source, import: 9, epoch: 6, done: 512 },
+    ]);
+    let replica = state.volume_named("w").unwrap().replica.clone().unwrap();
+    assert_eq!((replica.source, replica.as_of_unix_ms, replica.receives, replica.base), (source, 5, Some(6), Some(1)));
+    assert_eq!(open(vec![]), state);
+    let copy = state.snapshot_named(VolumeId(2), "r").unwrap().copy_of.unwrap();
+    assert_eq!((copy.source, copy.epoch, copy.unix_ms), (source, 4, 5));
+}
+
+#[test]
+fn a_rotten_record_of_form_9_is_noticed_and_left() {
+    for harm in [
+        "UPDATE volumes SET size = 512 WHERE name = 'w'",
+        "UPDATE snapshots SET epoch = 2",
+        "UPDATE drives SET name = 'x'",
+    ] {
+        let scratch = folder_of_form_9();
+        let file = scratch.path().join(state_machine::FILE);
+        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
+        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
+        assert_eq!(form(scratch.path(), state_machine::FILE), 9);
+    }
 }
 
 #[test]

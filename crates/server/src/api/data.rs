@@ -121,7 +121,7 @@ pub async fn flush(
 
 /// Whether somebody still waits for it. While this server stood still, what was asked of it may have been done by another one, and written
 /// over since.
-fn is_awaited(caller: Option<&Caller>) -> Result<(), Failure> {
+pub fn is_awaited(caller: Option<&Caller>) -> Result<(), Failure> {
     match caller.is_some_and(Caller::has_left) {
         false => Ok(()),
         true => Err(Failure::new(ErrorKind::Unavailable, "who asked for it has left")),
@@ -131,7 +131,7 @@ fn is_awaited(caller: Option<&Caller>) -> Result<(), Failure> {
 /// Of an import, only as long as it's that of the volume: what is written by a revision of the volume's record in which it's that comes
 /// before what another import writes by a later one, or not at all. Whatever else has changed of the record, it's written again: an import
 /// writes one thing at a time.
-async fn written<W, F>(
+pub async fn written<W, F>(
     context: &Context,
     volume: &Volume<ServerWorld>,
     import: Option<u64>,

@@ -21,6 +21,8 @@ use tepal_model::{BLOCK, IoError};
 const PIECE: u64 = 1 << 20;
 /// As far as is looked ahead for what is mapped, and for what may differ.
 const LOOK_AHEAD: u64 = 16 << 30;
+/// The same where nothing is compared.
+const LOOK_UP_AHEAD: u64 = 1 << 42;
 /// Bytes that are compared for one answer.
 const MOST_COMPARED: u64 = 256 << 20;
 /// Runs of one answer.
@@ -31,7 +33,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub async fn show(
     State(context): State<Shared>,
     name: Named,
-    Options(DiffQuery { to, offset, epoch, revision }): Options<DiffQuery>,
+    Options(DiffQuery { to, offset, epoch, revision, noted }): Options<DiffQuery>,
 ) -> Result<Json<SnapshotDiff>, Failure> {
     let from = name.snapshot()?;
     let one = snapshots::served(&context, &from).await?;
@@ -44,7 +46,12 @@ pub async fn show(
     };
     let _place = place(&context).await?;
     let id = one.volume().id();
-    let compare = move |(one, other)| compare(one, other, offset);
+    let compare = move |(one, other)| async move {
+        match noted {
+            true => look_up(one, other, offset).await,
+            false => compare(one, other, offset).await,
+        }
+    };
     match on_data_thread(&context, (one, other), compare).await {
         Ok(found) => goes_on_from(&context, id, (epoch, revision)).map(|()| Json(found)),
         // That it's gone says more than that it can't be read.
@@ -80,6 +87,50 @@ async fn compare(from: Snapshot<ServerWorld>, to: Reader, offset: u64) -> Result
         at = end;
     }
     Ok(SnapshotDiff { from_size, to_size, runs: runs.0, next: (at < to_size).then_some(at) })
+}
+
+/// The same without reading what is there: all that drives have noted as written or taken out.
+async fn look_up(from: Snapshot<ServerWorld>, to: Reader, offset: u64) -> Result<SnapshotDiff, IoError> {
+    let (from_size, to_size) = (from.size(), to.size());
+    let shared = from_size.min(to_size);
+    let (mut runs, mut at, began) = (Vec::<Difference>::new(), offset, Instant::now());
+    while at < to_size && runs.len() < MOST_RUNS && began.elapsed() < WITHIN {
+        // Past the end of the older one, which has nothing there, only what is there has changed.
+        let (length, is_shared) = match at < shared {
+            true => ((shared - at).min(LOOK_UP_AHEAD), true),
+            false => ((to_size - at).min(LOOK_UP_AHEAD), false),
+        };
+        let within = Within { offset: at, length, limit: MOST_RUNS };
+        let changed = match is_shared {
+            true => to.changed_since(&from, within).await?,
+            false => to.block_status(within).await?,
+        };
+        for run in changed {
+            if run.mapped && is_shared {
+                runs.extend(became(&to, at, run.length).await?);
+            } else if run.mapped {
+                runs.push(Difference { offset: at, length: run.length, kind: DifferenceKind::Data });
+            }
+            at += run.length;
+            if runs.len() >= MOST_RUNS {
+                break;
+            }
+        }
+    }
+    Ok(SnapshotDiff { from_size, to_size, runs, next: (at < to_size).then_some(at) })
+}
+
+/// What is there now of a run that has changed.
+async fn became(to: &Reader, offset: u64, length: u64) -> Result<Vec<Difference>, IoError> {
+    let (mut found, mut at, end) = (Vec::new(), offset, offset + length);
+    while at < end {
+        for run in to.block_status(Within { offset: at, length: end - at, limit: MOST_RUNS }).await? {
+            let kind = if run.mapped { DifferenceKind::Data } else { DifferenceKind::Zero };
+            found.push(Difference { offset: at, length: run.length, kind });
+            at += run.length;
+        }
+    }
+    Ok(found)
 }
 
 /// Where the two may differ, with the run that was looked at last.

@@ -109,6 +109,7 @@ fn directory(state: &metadata::State) -> Directory {
             chunk: map.chunk,
             columns: map.columns.iter().map(column).collect(),
             revision: volume.revision,
+            is_replica: volume.replica.is_some(),
             migration: migration(state, volume),
             snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),
         })

@@ -121,6 +121,13 @@ pub fn incomplete(name: &str) -> String {
     )
 }
 
+/// What has a part of a snapshot of its source.
+pub fn receives(source: &str) -> String {
+    format!(
+        "a replica of {source}, of which it has a part of a newer snapshot: its own snapshots are whole, and the replication goes on with that"
+    )
+}
+
 /// Why a server may serve nobody now, if that is so: it has to know that nobody has taken over from it.
 pub fn no_lease(server: ServerId, lease: Lease, now: Tick) -> Option<String> {
     // In whatever view: one that is about to be followed is nothing to tell of.

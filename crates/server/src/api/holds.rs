@@ -6,7 +6,8 @@
 
 use super::extract::{Input, Named};
 use super::failure::Failure;
-use super::types::{Done, Hold, HoldUse, HoldsKnown, SourceName};
+use super::relay::Scope;
+use super::types::{Done, Hold, HoldUse, HoldsKnown, Replication, SourceName, route};
 use super::{Shared, snapshots, volumes};
 use crate::nbd::exports::Wanted;
 use axum::Json;
@@ -39,6 +40,7 @@ struct Held {
     at: Instant,
     what: (VolumeId, Option<Epoch>),
     by: HoldUse,
+    replication: Option<Replication>,
 }
 
 impl Holds {
@@ -46,14 +48,14 @@ impl Holds {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, id: u64, what: (VolumeId, Option<Epoch>), by: HoldUse) {
+    fn hear(&self, id: u64, what: (VolumeId, Option<Epoch>), (by, replication): (HoldUse, Option<Replication>)) {
         let mut all = self.lock();
         all.retain(|_, held| held.at.elapsed() < GONE_AFTER);
         if by == HoldUse::Ended {
             all.remove(&id);
             return;
         }
-        all.insert(id, Held { at: Instant::now(), what, by });
+        all.insert(id, Held { at: Instant::now(), what, by, replication });
         if all.len() > MOST {
             let silent = all.iter().min_by_key(|(_, held)| held.at).map(|(&id, _)| id);
             silent.and_then(|id| all.remove(&id));
@@ -63,6 +65,12 @@ impl Holds {
     /// Whether each command that goes on has had the time to say so.
     pub fn are_known(&self) -> bool {
         self.since.elapsed() >= HEARD_WITHIN
+    }
+
+    fn replications(&self) -> Vec<Replication> {
+        let all = self.lock();
+        let heard = all.values().filter(|held| held.at.elapsed() < GONE_AFTER);
+        heard.filter_map(|held| held.replication.clone()).collect()
     }
 
     /// How many commands hold the volume itself, or its snapshot of that epoch, for this.
@@ -76,7 +84,7 @@ impl Holds {
 /// Begins a hold, goes on with it, or ends it.
 pub async fn hold(
     State(context): State<Shared>,
-    Input(Hold { id, of, by }): Input<Hold>,
+    Input(Hold { id, of, by, replication }): Input<Hold>,
 ) -> Result<Json<Done>, Failure> {
     let of_snapshot = match Wanted::of(&of) {
         Some(Wanted::Id(_, epoch)) => epoch.is_some(),
@@ -90,8 +98,19 @@ pub async fn hold(
         }
         false => (volumes::record(&context, &of).await?.id, None),
     };
-    context.holds.hear(id, what, by);
+    let replication = replication.map(|said| Replication { volume_id: what.0.0, ..said });
+    context.holds.hear(id, what, (by, replication));
     Ok(Json(Done {}))
+}
+
+/// Those that go on, as they said last, by whichever server.
+pub async fn replications(State(context): State<Shared>, scope: Scope) -> Json<Vec<Replication>> {
+    let mut all = context.holds.replications();
+    if scope == Scope::Cluster {
+        let others = context.ask_others::<Vec<Replication>>(route::REPLICATIONS).await;
+        all.extend(others.into_iter().filter_map(|(_, said)| said).flatten());
+    }
+    Json(all)
 }
 
 /// Whether this server knows of all that is held here.
@@ -107,24 +126,24 @@ mod tests {
     fn a_hold_is_of_one_thing_until_it_ends() {
         let holds = Holds::default();
         let (volume, snapshot) = ((VolumeId(1), None), (VolumeId(1), Some(3)));
-        holds.hear(7, volume, HoldUse::Import);
-        holds.hear(7, volume, HoldUse::Import);
-        holds.hear(8, snapshot, HoldUse::Export);
+        holds.hear(7, volume, (HoldUse::Import, None));
+        holds.hear(7, volume, (HoldUse::Import, None));
+        holds.hear(8, snapshot, (HoldUse::Export, None));
         let count = |(volume, snapshot), by| holds.count(volume, snapshot, by);
         assert_eq!((count(volume, HoldUse::Import), count(volume, HoldUse::Export)), (1, 0));
         assert_eq!((count(snapshot, HoldUse::Export), count((VolumeId(2), None), HoldUse::Import)), (1, 0));
-        holds.hear(7, volume, HoldUse::Ended);
+        holds.hear(7, volume, (HoldUse::Ended, None));
         assert_eq!(count(volume, HoldUse::Import), 0);
     }
 
     #[test]
     fn who_is_silent_holds_nothing_any_more() {
         let holds = Holds::default();
-        holds.hear(7, (VolumeId(1), None), HoldUse::Import);
+        holds.hear(7, (VolumeId(1), None), (HoldUse::Import, None));
         let long_ago = Instant::now().checked_sub(GONE_AFTER).expect("the machine has been up for that long");
         holds.lock().get_mut(&7).expect("heard").at = long_ago;
         assert_eq!(holds.count(VolumeId(1), None, HoldUse::Import), 0);
-        holds.hear(8, (VolumeId(1), None), HoldUse::Export);
+        holds.hear(8, (VolumeId(1), None), (HoldUse::Export, None));
         assert_eq!(holds.lock().len(), 1);
     }
 }

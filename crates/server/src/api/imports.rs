@@ -33,7 +33,16 @@ pub async fn finish(
 
 /// The revision of the volume's record by which this import writes. Fails if what it writes isn't what the volume is to become any more.
 pub async fn check(context: &Context, volume: VolumeId, import: Option<u64>) -> Result<Option<u64>, Failure> {
-    let Some(import) = import else { return Ok(None) };
+    let Some(import) = import else {
+        let state = context.parts.metadata.state();
+        let Some(record) = state.volumes.get(&volume) else { return Ok(None) };
+        return match &record.replica {
+            Some(replica) => {
+                Err(Refusal::IsReplica { name: record.name.clone(), source_name: replica.called.clone() }.into())
+            }
+            None => Ok(None),
+        };
+    };
     let own = |state: &State| state.volumes.get(&volume)?.import.map(|own| own.id);
     let is_known = |state: &Arc<State>| own(state) == Some(import) || !state.volumes.contains_key(&volume);
     // Another server may have been told that it begins.

@@ -17,9 +17,11 @@ mod loss;
 mod metrics;
 mod migrations;
 mod missing_copies;
+mod pieces;
 mod plexes;
 mod pools;
 mod relay;
+mod replication;
 mod requests;
 mod resizing;
 mod scrub;
@@ -44,7 +46,7 @@ use axum::http::Method;
 use axum::http::header::{AUTHORIZATION, HeaderMap};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use directory::Gateways;
 use failure::Failure;
 use holds::Holds;
@@ -171,7 +173,38 @@ impl Context {
 }
 
 fn router(context: Shared) -> Router {
-    let managing = Router::new()
+    let managing = managing()
+        .layer(middleware::from_fn(see_through))
+        .layer(middleware::from_fn_with_state(context.clone(), in_touch));
+    Router::new()
+        .merge(managing)
+        .merge(content())
+        .route(route::STATUS, get(cluster::status))
+        .route(route::CLUSTER, get(cluster::show).post(cluster::change))
+        .route(route::SERVERS, get(cluster::servers))
+        .route(route::DIRECTORY, get(directory::show).post(directory::follow))
+        .route(route::DRIVE_KEPT, get(drives::kept))
+        .route(route::DRIVES_SCAN, get(drives::scan))
+        .route(route::VOLUME_LOSS, get(loss::show).post(loss::accept))
+        .route(route::PLEXES, get(plexes::list))
+        .route(route::VOLUME_PLEXES, get(plexes::show))
+        .route(route::VOLUME_PARITY, post(plexes::check_parity))
+        .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
+        .route(route::REMOVALS, get(volumes::removals))
+        .route(route::MIGRATIONS, get(migrations::list))
+        .route(route::SQL, post(sql::query))
+        .route(SHUTDOWN, post(shutdown))
+        .route(METRICS, get(metrics::show))
+        .layer(middleware::from_fn_with_state(context.clone(), relay::pass_on))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(context.clone(), check_token))
+        .with_state(context)
+}
+
+/// What is agreed on, and changed.
+fn managing() -> Router<Shared> {
+    Router::new()
         .route(route::SERVER, get(cluster::server).delete(cluster::remove))
         .route(route::DRIVES, get(drives::list).post(drives::add))
         .route(route::DRIVE, delete(drives::remove))
@@ -190,6 +223,11 @@ fn router(context: Shared) -> Router {
         .route(route::VOLUME_RENAME, post(volumes::rename))
         .route(route::VOLUME_IMPORT, post(imports::note))
         .route(route::VOLUME_IMPORTED, post(imports::finish))
+        .route(route::VOLUME_FOLLOW, post(replication::follow))
+        .route(route::VOLUME_PROMOTE, post(replication::promote))
+        .route(route::VOLUME_RECEIVE, post(replication::receive))
+        .route(route::VOLUME_RECEIVED, post(replication::received))
+        .route(route::VOLUME_REPLICA, post(replication::note))
         .route(route::VOLUME_RELAYOUT, post(migrations::relayout))
         .route(route::VOLUME_FLATTEN, post(migrations::flatten))
         .route(route::VOLUME_PAUSE, post(migrations::pause))
@@ -201,39 +239,22 @@ fn router(context: Shared) -> Router {
         .route(route::SNAPSHOT_RENAME, post(snapshots::rename))
         .route(route::SNAPSHOT_ROLLBACK, post(snapshots::roll_back))
         .route(route::SNAPSHOT_CLONE, post(snapshots::clone))
-        .layer(middleware::from_fn(see_through))
-        .layer(middleware::from_fn_with_state(context.clone(), in_touch));
+}
+
+/// The bytes of volumes and snapshots, and who goes on to read or write them.
+fn content() -> Router<Shared> {
     Router::new()
-        .merge(managing)
-        .route(route::STATUS, get(cluster::status))
-        .route(route::CLUSTER, get(cluster::show).post(cluster::change))
-        .route(route::SERVERS, get(cluster::servers))
-        .route(route::DIRECTORY, get(directory::show).post(directory::follow))
-        .route(route::DRIVE_KEPT, get(drives::kept))
-        .route(route::DRIVES_SCAN, get(drives::scan))
-        .route(route::VOLUME_LOSS, get(loss::show).post(loss::accept))
-        .route(route::PLEXES, get(plexes::list))
-        .route(route::VOLUME_PLEXES, get(plexes::show))
-        .route(route::VOLUME_PARITY, post(plexes::check_parity))
-        .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::VOLUME_DATA, get(data::read).put(data::write))
         .route(route::VOLUME_ZERO, post(data::zero))
         .route(route::VOLUME_FLUSH, post(data::flush))
         .route(route::VOLUME_MAP, get(data::map))
+        .route(route::VOLUME_PIECES, put(pieces::write))
+        .route(route::SNAPSHOT_PIECES, post(pieces::read))
+        .route(route::REPLICATIONS, get(holds::replications))
         .route(route::SNAPSHOT_DIFF, get(diff::show))
         .route(route::SNAPSHOT_DATA, get(data::read_snapshot))
         .route(route::SNAPSHOT_MAP, get(data::map_snapshot))
         .route(route::HOLDS, get(holds::known).post(holds::hold))
-        .route(route::REMOVALS, get(volumes::removals))
-        .route(route::MIGRATIONS, get(migrations::list))
-        .route(route::SQL, post(sql::query))
-        .route(SHUTDOWN, post(shutdown))
-        .route(METRICS, get(metrics::show))
-        .layer(middleware::from_fn_with_state(context.clone(), relay::pass_on))
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(context.clone(), check_token))
-        .with_state(context)
 }
 
 async fn shutdown(axum::extract::State(context): axum::extract::State<Shared>) -> axum::Json<Done> {
@@ -291,7 +312,9 @@ fn shown_by(command: &Command, state: &State) -> String {
         Command::CreateSnapshot { volume, .. }
         | Command::RemoveSnapshot { volume, .. }
         | Command::RenameSnapshot { volume, .. } => format!("tepal snapshot ls {}", called(volume)),
-        Command::ResizeVolume { name: volume, .. } => format!("tepal volume show {}", called(volume)),
+        Command::ResizeVolume { name: volume, .. }
+        | Command::Follow { name: volume, .. }
+        | Command::Promote { name: volume, .. } => format!("tepal volume show {}", called(volume)),
         Command::RollBack { .. } => NEWEST_EVENTS.to_owned(),
         Command::CreateVolume { .. }
         | Command::CloneVolume { .. }

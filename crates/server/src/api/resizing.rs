@@ -4,6 +4,7 @@
 use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
+use super::replication::replicated;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
 use super::volumes::{one, open, record};
 use super::{Context, Shared, users};
@@ -32,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub async fn resize(
     Extract(context): Extract<Shared>,
     Named(name): Named,
-    Input(ResizeVolume { size, shrink, force }): Input<ResizeVolume>,
+    Input(ResizeVolume { size, shrink, force, replica_of }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
@@ -45,7 +46,7 @@ pub async fn resize(
             .await?
             .refuse(&format!("volume '{}'", found.name), "what they have past its new end is gone under them")?;
     }
-    let command = |cleared| Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
+    let command = |cleared| replicated(replica_of, Command::ResizeVolume { name: name.clone(), size, shrink, cleared });
     loop {
         let before = record(&context, &name).await?;
         let cleared = match size > before.size {

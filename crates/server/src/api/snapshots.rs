@@ -7,8 +7,9 @@ use super::data::on_data_thread;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
+use super::replication::{self, replicated};
 use super::types::{
-    BY_ID, CloneSnapshot, CreateSnapshot, ErrorKind, ForceQuery, HoldUse, RenameSnapshot, ShowSnapshotQuery,
+    BY_ID, CloneSnapshot, CreateSnapshot, ErrorKind, HoldUse, RenameSnapshot, ReplicaQuery, ShowSnapshotQuery,
     SnapshotInfo, SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
 };
 use super::users::{self, Users};
@@ -180,6 +181,7 @@ fn info(context: &Context, volume: &VolumeRecord, snapshot: &SnapshotRecord) -> 
         uncounted_drives: Vec::new(),
         damaged_blocks: damaged.count() as u64,
         reason: health_text::damage_of_snapshot(&damaged).into_iter().collect(),
+        copy_of: snapshot.copy_of.map(replication::copy_of),
     }
 }
 
@@ -264,6 +266,17 @@ pub async fn create(
     let served = volumes::open(&context, &record).await?;
     let began = Instant::now();
     let command = Command::CreateSnapshot { volume: record.by_id(), name: name.clone() };
+    made(&context, (&record, name), served, command, began).await
+}
+
+/// Once it's agreed, and nothing that is written later can be in it.
+pub async fn made(
+    context: &Context,
+    (record, name): (&VolumeRecord, String),
+    served: Volume<ServerWorld>,
+    command: Command,
+    began: Instant,
+) -> Result<Json<SnapshotInfo>, Failure> {
     let Reply::SnapshotCreated { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
     let agreed = began.elapsed();
     let name = SnapshotName { volume: record.name.clone(), snapshot: name };
@@ -272,9 +285,9 @@ pub async fn create(
     };
     context.acted_by(view, late).await?;
     let cut = began.elapsed();
-    keep_on_media(&context, served).await?;
+    keep_on_media(context, served).await?;
     tracing::debug!(snapshot = %name, epoch, view, ?agreed, ?cut, whole = ?began.elapsed(), "snapshot made");
-    own(&context, &lasting(&record, epoch), IN_SHORT).await.map(Json)
+    own(context, &lasting(record, epoch), IN_SHORT).await.map(Json)
 }
 
 /// With `durability=flush`, what was acknowledged may be lost with the power until it's flushed: a snapshot would change.
@@ -289,7 +302,7 @@ async fn keep_on_media(context: &Context, volume: Volume<ServerWorld>) -> Result
 pub async fn remove(
     Extract(context): Extract<Shared>,
     name: Named,
-    Options(ForceQuery { force }): Options<ForceQuery>,
+    Options(ReplicaQuery { force, replica_of }): Options<ReplicaQuery>,
 ) -> Result<Json<SnapshotRemoval>, Failure> {
     let (volume, snapshot) = record(&context, &name.snapshot()?).await?;
     let name = lasting(&volume, snapshot.epoch);
@@ -299,7 +312,7 @@ pub async fn remove(
         users.refuse(&format!("snapshot '{}@{}'", volume.name, snapshot.name), users::GET_ERRORS)?;
     }
     let SnapshotName { volume, snapshot: name } = name;
-    context.propose(Command::RemoveSnapshot { volume, name }).await?;
+    context.propose(replicated(replica_of, Command::RemoveSnapshot { volume, name })).await?;
     Ok(Json(SnapshotRemoval { view: context.parts.metadata.state().view() }))
 }
 
@@ -319,7 +332,7 @@ pub async fn rename(
 pub async fn roll_back(
     Extract(context): Extract<Shared>,
     name: Named,
-    Options(ForceQuery { force }): Options<ForceQuery>,
+    Options(ReplicaQuery { force, replica_of }): Options<ReplicaQuery>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let (record, snapshot) = record(&context, &name.snapshot()?).await?;
     if !force {
@@ -327,7 +340,7 @@ pub async fn roll_back(
         users.refuse(&format!("volume '{}'", record.name), "they find other bytes than they have read")?;
     }
     let began = Instant::now();
-    let command = Command::RollBack { volume: record.by_id(), name: snapshot.by_id() };
+    let command = replicated(replica_of, Command::RollBack { volume: record.by_id(), name: snapshot.by_id() });
     let Reply::RolledBack { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
     let late = || format!("volume '{}' is rolled back, and what is written now may get lost: do it again", record.name);
     context.acted_by(view, late).await?;

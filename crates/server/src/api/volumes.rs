@@ -9,7 +9,7 @@ use super::types::{
     path, route,
 };
 use super::users::{self, Users};
-use super::{Context, Shared, health_text, migrations, snapshots};
+use super::{Context, Shared, health_text, migrations, replication, snapshots};
 use crate::drives::{Filled, Fullness};
 use crate::news::in_a_moment;
 use crate::world::ServerWorld;
@@ -284,8 +284,10 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
     let observed = context.observations.of(record.id);
     let damaged = observed.damaged(None);
     let recovery = volume.as_ref().map(Volume::recovery).unwrap_or_default();
-    if record.import.is_some() {
-        reason.push(health_text::incomplete(&record.name));
+    match (&record.replica, record.import) {
+        (Some(replica), Some(_)) => reason.push(health_text::receives(&replica.called)),
+        (None, Some(_)) => reason.push(health_text::incomplete(&record.name)),
+        (_, None) => {}
     }
     let (drives, open) = (drives_of(state, record), context.drives.open());
     let is_counted = |drive: &DriveId| volume.is_some() && open.contains_key(drive);
@@ -303,6 +305,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         imports: context.holds.count(record.id, None, HoldUse::Import),
         exports: context.holds.count(record.id, None, HoldUse::Export),
         incomplete: record.import.map(|import| Incomplete { import: import.id, done: import.done }),
+        replica: record.replica.as_ref().map(replication::of_volume),
         damaged_blocks: damaged.count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),
         reclaiming: volume.as_ref().map_or(0, Volume::surplus),

@@ -70,6 +70,9 @@ pub struct DirectoryVolume {
     pub columns: Vec<DirectoryColumn>,
     /// As in [`VolumeInfo::revision`](super::VolumeInfo::revision).
     pub revision: u64,
+    /// Its clients may only read.
+    #[serde(default)]
+    pub is_replica: bool,
     /// How it goes to another map, if it does.
     #[serde(default)]
     pub migration: Option<DirectoryMigration>,

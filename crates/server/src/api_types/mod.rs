@@ -34,6 +34,14 @@
 //! | POST `/v1/volumes/{name}/rename` | [`RenameVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/import` | [`NoteImport`] | [`VolumeInfo`]: it's incomplete until that import is finished |
 //! | POST `/v1/volumes/{name}/imported` | [`FinishImport`] | [`VolumeInfo`] |
+//! | POST `/v1/volumes/{name}/follow` | [`Follow`] | [`VolumeInfo`]: it's a replica |
+//! | POST `/v1/volumes/{name}/promote?force=BOOL` | | [`VolumeInfo`]: it's none any more |
+//! | POST `/v1/volumes/{name}/receive` | [`Receive`] | [`Done`] |
+//! | POST `/v1/volumes/{name}/received` | [`Received`] | [`SnapshotInfo`] |
+//! | POST `/v1/volumes/{name}/replica` | [`NoteReplica`] | [`Done`] |
+//! | PUT `/v1/volumes/{name}/pieces?import=N` | [`Pieces`] | [`Done`] |
+//! | POST `/v1/snapshots/{name}/pieces` | list of [`Range`] | the bytes, one range after the other |
+//! | GET `/v1/replications` | | list of [`Replication`] that go on |
 //! | POST `/v1/volumes/{name}/relayout` | [`Relayout`] | [`VolumeInfo`]; it goes on in the background |
 //! | POST `/v1/volumes/{name}/flatten` | [`Flatten`] | the same |
 //! | POST `/v1/volumes/{name}/pause`, `/resume`, `/cancel` | | [`VolumeInfo`], of one that is on its way |
@@ -56,7 +64,7 @@
 //! | GET `/v1/snapshots/{name}?count=BOOL` | | [`SnapshotInfo`] |
 //! | DELETE `/v1/snapshots/{name}?force=BOOL` | | [`SnapshotRemoval`], at once; its space is freed in the background |
 //! | POST `/v1/snapshots/{name}/rename` | [`RenameSnapshot`] | [`SnapshotInfo`] |
-//! | POST `/v1/snapshots/{name}/rollback?force=BOOL` | | [`VolumeInfo`] |
+//! | POST `/v1/snapshots/{name}/rollback?force=BOOL&replica_of=TEXT` | | [`VolumeInfo`] |
 //! | POST `/v1/snapshots/{name}/clone` | [`CloneSnapshot`] | [`VolumeInfo`] of the new volume |
 //! | GET `/v1/snapshots/{name}/diff?to=SNAP&offset=N&epoch=N` | | [`SnapshotDiff`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots/{name}/data`, `/map` | | as of a volume |
@@ -71,6 +79,7 @@ mod cluster;
 mod directory;
 mod drives;
 mod plexes;
+mod replication;
 mod snapshots;
 mod volumes;
 
@@ -84,6 +93,10 @@ pub use drives::{
     SetDriveUse,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
+pub use replication::{
+    CopyOf, Follow, NoteReplica, Pieces, Receive, Received, Replica, ReplicaOf, ReplicaOfError, ReplicaQuery,
+    Replication, ReplicationRole,
+};
 pub use snapshots::{
     CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, ShowSnapshotQuery,
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
@@ -159,6 +172,22 @@ pub mod route {
     pub const VOLUME_IMPORT: &str = "/v1/volumes/{name}/import";
     /// POST of [`FinishImport`](super::FinishImport): it's whole.
     pub const VOLUME_IMPORTED: &str = "/v1/volumes/{name}/imported";
+    /// POST of [`Follow`](super::Follow): the volume is a replica from now on.
+    pub const VOLUME_FOLLOW: &str = "/v1/volumes/{name}/follow";
+    /// POST: the replica is an ordinary volume from now on, see [`ForceQuery`](super::ForceQuery).
+    pub const VOLUME_PROMOTE: &str = "/v1/volumes/{name}/promote";
+    /// POST of [`Receive`](super::Receive): replication begins to write to the replica, or has come so far.
+    pub const VOLUME_RECEIVE: &str = "/v1/volumes/{name}/receive";
+    /// POST of [`Received`](super::Received): all of a snapshot is there, and kept.
+    pub const VOLUME_RECEIVED: &str = "/v1/volumes/{name}/received";
+    /// POST of [`NoteReplica`](super::NoteReplica): nothing has changed at the source.
+    pub const VOLUME_REPLICA: &str = "/v1/volumes/{name}/replica";
+    /// PUT with [`ImportQuery`](super::ImportQuery): [`Pieces`](super::Pieces) to be written.
+    pub const VOLUME_PIECES: &str = "/v1/volumes/{name}/pieces";
+    /// GET: list of [`Replication`](super::Replication) that go on.
+    pub const REPLICATIONS: &str = "/v1/replications";
+    /// POST of a list of [`Range`](super::Range): these bytes of the snapshot, one range after the other.
+    pub const SNAPSHOT_PIECES: &str = "/v1/snapshots/{name}/pieces";
     /// POST of [`Relayout`](super::Relayout): the volume goes to another layout.
     pub const VOLUME_RELAYOUT: &str = "/v1/volumes/{name}/relayout";
     /// POST of [`Flatten`](super::Flatten): the volume leaves those that it shares data with.

@@ -1,6 +1,6 @@
 //! Snapshots of volumes, and how they differ.
 
-use super::BY_ID;
+use super::{BY_ID, CopyOf};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -132,6 +132,9 @@ pub struct SnapshotInfo {
     /// What is wrong with it, for people.
     #[serde(default)]
     pub reason: Vec<String>,
+    /// The snapshot of another volume that it's a copy of, if replication has made it.
+    #[serde(default)]
+    pub copy_of: Option<CopyOf>,
 }
 
 impl SnapshotInfo {
@@ -206,6 +209,9 @@ pub struct DiffQuery {
     /// As of [`RangeQuery::revision`](super::RangeQuery::revision).
     #[serde(default)]
     pub revision: Option<u64>,
+    /// Compare nothing: say what drives have noted as written or taken out, which may be the same bytes.
+    #[serde(default)]
+    pub noted: bool,
 }
 
 /// Where what was asked for first has other bytes than what it was compared with. A part of it: so much as can be

@@ -1,6 +1,6 @@
 //! Volumes and their bytes.
 
-use super::{BY_ID, SnapshotInfo};
+use super::{BY_ID, Replica, ReplicaOf, Replication, SnapshotInfo};
 use serde::{Deserialize, Serialize};
 use tepal_model::{DriveId, Epoch};
 
@@ -41,6 +41,9 @@ pub struct VolumeInfo {
     /// What it has of an import that didn't come to its end, or hasn't yet; none if it's whole.
     #[serde(default)]
     pub incomplete: Option<Incomplete>,
+    /// What it follows, if it's a replica: clients only read it then.
+    #[serde(default)]
+    pub replica: Option<Replica>,
     /// Blocks that no copy had right when they were last read; at least so many are damaged.
     #[serde(default)]
     pub damaged_blocks: u64,
@@ -236,6 +239,9 @@ pub struct ResizeVolume {
     /// under them.
     #[serde(default)]
     pub force: bool,
+    /// Replication of this source asks for it: of a replica, nobody else may.
+    #[serde(default)]
+    pub replica_of: Option<ReplicaOf>,
 }
 
 /// Gives a volume another name.
@@ -427,6 +433,9 @@ pub struct Hold {
     pub of: String,
     /// What it does.
     pub by: HoldUse,
+    /// How far it is, if it's replication.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<Replication>,
 }
 
 /// What a server knows of commands that hold something.
@@ -444,6 +453,8 @@ pub enum HoldUse {
     Import,
     /// It reads it.
     Export,
+    /// It sends its snapshots to a replica, and is in nobody's way.
+    Replicate,
     /// Nothing any more.
     Ended,
 }

@@ -76,7 +76,7 @@ async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
                 engine.remove_one_of_several(volume.id()).await;
             }
             None => engine.remove_volume(volume.id(), |_| false).await,
-            Some(said) => volume.changed(&said.name, said.size, said.revision),
+            Some(said) => volume.changed(&said.name, (said.size, said.is_replica), said.revision),
         }
     }
     for (id, said) in volumes {
@@ -167,6 +167,7 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         geometry,
         places: Arc::new(places_of(&volume.columns)),
         revision: volume.revision,
+        is_replica: volume.is_replica,
         epochs: Arc::default(),
     })
 }

@@ -18,7 +18,8 @@ pub enum ExportedDisk {
 impl ExportedDisk {
     pub fn of_volume(volume: Volume<ServerWorld>, observations: &Observations) -> Self {
         let client = Client::new(observations.of(volume.id()), None);
-        ExportedDisk::Volume(VolumeDisk { volume, client })
+        let read_only = volume.is_replica();
+        ExportedDisk::Volume(VolumeDisk { volume, client, read_only })
     }
 
     /// `name` is what it's called now.
@@ -42,7 +43,10 @@ impl VirtualDisk for ExportedDisk {
     }
 
     fn read_only(&self) -> bool {
-        matches!(self, ExportedDisk::Snapshot(_))
+        match self {
+            ExportedDisk::Volume(disk) => disk.read_only,
+            ExportedDisk::Snapshot(_) => true,
+        }
     }
 
     fn name(&self) -> Option<String> {
@@ -102,9 +106,16 @@ impl VirtualDisk for ExportedDisk {
 pub struct VolumeDisk {
     volume: Volume<ServerWorld>,
     client: Client,
+    /// It was a replica when it was opened.
+    read_only: bool,
 }
 
 impl VolumeDisk {
+    /// Of a change, once more when it's done: before the volume became a replica, or not acknowledged.
+    fn may_change(&self) -> Result<(), IoError> {
+        if self.volume.is_replica() { Err(IoError::ReadOnly) } else { Ok(()) }
+    }
+
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         let timing = self.client.meter.begin(Operation::Read, length);
         let read = timing.end(self.volume.read(offset, length).await);
@@ -113,11 +124,12 @@ impl VolumeDisk {
     }
 
     async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
+        self.may_change()?;
         let length = data.len() as u64;
         let timing = self.client.meter.begin(Operation::Write, length);
         let written = timing.end(self.volume.write(offset, data, fua).await);
         self.client.damaged().learn(offset, length, &written);
-        written
+        written.and_then(|()| self.may_change())
     }
 
     async fn flush(&self) -> Result<(), IoError> {
@@ -126,18 +138,20 @@ impl VolumeDisk {
     }
 
     async fn trim(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        self.may_change()?;
         let timing = self.client.meter.begin(Operation::Discard, length);
         let trimmed = timing.end(self.volume.trim(offset, length).await);
         self.client.damaged().learn(offset, length, &trimmed);
-        trimmed
+        trimmed.and_then(|()| self.may_change())
     }
 
     async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
+        self.may_change()?;
         let operation = if allocate { Operation::Write } else { Operation::Discard };
         let timing = self.client.meter.begin(operation, length);
         let zeroed = timing.end(self.volume.write_zeroes(offset, length, allocate).await);
         self.client.damaged().learn(offset, length, &zeroed);
-        zeroed
+        zeroed.and_then(|()| self.may_change())
     }
 }
 

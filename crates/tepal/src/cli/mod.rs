@@ -3,6 +3,7 @@
 mod dev;
 mod local;
 mod plex;
+mod replicate;
 mod snapshot;
 mod storage;
 mod usage;
@@ -11,6 +12,7 @@ mod value;
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use plex::{AttachPlexArguments, ParityArguments, PlexCommand};
+pub use replicate::{DemoteArguments, ReplicateArguments, ReplicateCommand};
 pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
@@ -109,6 +111,16 @@ pub enum Command {
     /// What volumes held, kept under names
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Send a volume's snapshots to another cluster, again and again; or list, promote and demote replicas
+    #[command(
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
+        after_help = "It runs in the foreground until it's stopped. Whatever cuts it off, it goes on from where it was. The token of \
+        the other cluster is read from TEPAL_TO_TOKEN.\n\n\
+        Examples:\n  tepal replicate v0 backup:7117 --every 10m --rate 50M\n  tepal replicate ls\n  \
+        tepal --cluster backup:7117 replicate promote v0"
+    )]
+    Replicate(ReplicateArguments),
     /// The cluster as a whole
     #[command(subcommand)]
     Cluster(ClusterCommand),

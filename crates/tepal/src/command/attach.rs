@@ -21,8 +21,14 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
     };
     let client = locate::client(global)?;
     let found: VolumeInfo = client.get(&path(route::VOLUME, volume.volume()))?;
+    if let (Some(replica), SourceName::Volume(name)) = (&found.replica, &volume)
+        && !read_only
+    {
+        let (name, of) = (name.clone(), replica.called.clone());
+        return Err(TransferError::Replica { name, of }.into());
+    }
     if found.incomplete.is_some() && matches!(volume, SourceName::Volume(_)) && !force {
-        return Err(TransferError::Incomplete(found.name).into());
+        return Err(TransferError::incomplete(&found).into());
     }
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
     let address = nbd_address(global, &client, &found)?;

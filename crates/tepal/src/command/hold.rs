@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 pub use tepal_server::api::types::HoldUse;
-use tepal_server::api::types::{Done, Hold as Said, route};
+use tepal_server::api::types::{Done, Hold as Said, Replication, route};
 
 /// Between two times that it's said. Servers wait for several.
 const EVERY: Duration = Duration::from_secs(1);
@@ -21,9 +21,22 @@ impl Hold {
     /// `of` is what stands for the name of a volume or snapshot. Servers that can't be told now are told later: a hold guards from
     /// mistakes, nothing relies on it.
     pub fn begin(client: &Client, of: String, by: HoldUse) -> Self {
+        Self::with_news(client, of, by, || None)
+    }
+
+    /// The same, which also says how far a replication is.
+    pub fn with_news(
+        client: &Client,
+        of: String,
+        by: HoldUse,
+        news: impl Fn() -> Option<Replication> + Send + 'static,
+    ) -> Self {
         let client = client.another().impatient();
         let id = random();
-        let say = move |by| drop(client.post_repeatable::<Done>(route::HOLDS, &Said { id, of: of.clone(), by }));
+        let say = move |by| {
+            let said = Said { id, of: of.clone(), by, replication: news() };
+            drop(client.post_repeatable::<Done>(route::HOLDS, &said));
+        };
         say(by);
         let (goes_on, ends) = channel();
         let saying = std::thread::spawn(move || {

@@ -12,6 +12,7 @@ mod overlay;
 mod plex;
 mod pool;
 mod rebuild;
+mod replicate;
 mod serve;
 mod server;
 mod snapshot;
@@ -78,6 +79,14 @@ pub enum CommandError {
     Gateway(#[from] gateway::GatewayError),
     #[error(transparent)]
     Rebuild(#[from] rebuild::RebuildError),
+    #[error(transparent)]
+    Replicate(Box<replicate::ReplicateError>),
+}
+
+impl From<replicate::ReplicateError> for CommandError {
+    fn from(error: replicate::ReplicateError) -> Self {
+        CommandError::Replicate(Box::new(error))
+    }
 }
 
 pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
@@ -102,6 +111,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
         Command::Cluster(cli::ClusterCommand::Set { lease }) => cluster::set(&global, output, lease),
         Command::Cluster(cli::ClusterCommand::Rebuild(arguments)) => rebuild::run(&global, output, arguments),
+        Command::Replicate(arguments) => replicate::run(&global, output, arguments),
         Command::Sql { query } => sql::run(&global, output, query),
         Command::Bench(arguments) => bench::run(&global, output, &arguments),
         Command::Completions { shell } => {

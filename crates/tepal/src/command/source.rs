@@ -20,6 +20,8 @@ pub struct Source<'a> {
     pub kind: Kind,
     /// It has a part of an image, or will have.
     pub is_incomplete: bool,
+    /// Of which volume the volume is a replica, if it is one.
+    pub replica_of: Option<String>,
     _hold: Hold,
 }
 
@@ -30,7 +32,7 @@ pub enum Kind {
         epoch: u64,
         revision: u64,
     },
-    Snapshot(SnapshotInfo),
+    Snapshot(Box<SnapshotInfo>),
 }
 
 impl<'a> Source<'a> {
@@ -61,6 +63,7 @@ impl<'a> Source<'a> {
             size: volume.size,
             kind,
             is_incomplete: volume.incomplete.is_some(),
+            replica_of: volume.replica.as_ref().map(|replica| replica.called.clone()),
             _hold,
         }
     }
@@ -70,8 +73,8 @@ impl<'a> Source<'a> {
         let (id, volume, size) = (snapshot.by_id(), snapshot.volume_id, snapshot.size);
         let called = SnapshotName { volume: snapshot.volume.clone(), snapshot: snapshot.name.clone() };
         let _hold = Hold::begin(client, id.clone(), HoldUse::Export);
-        let (name, kind) = (SourceName::Snapshot(called), Kind::Snapshot(snapshot));
-        Source { client, name, id, volume, size, kind, is_incomplete: false, _hold }
+        let (name, kind) = (SourceName::Snapshot(called), Kind::Snapshot(Box::new(snapshot)));
+        Source { client, name, id, volume, size, kind, is_incomplete: false, replica_of: None, _hold }
     }
 
     /// As an error names it.

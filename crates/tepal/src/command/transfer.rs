@@ -24,7 +24,7 @@ use reader::Reader;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
-use tepal_server::api::types::{Range, SnapshotName};
+use tepal_server::api::types::{Range, SnapshotName, VolumeInfo};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
@@ -114,6 +114,16 @@ pub enum TransferError {
         "volume '{0}' is incomplete, an import of it hasn't come to its end: end it by `tepal volume import {0} --resume`, or use --force"
     )]
     Incomplete(String),
+    #[error(
+        "volume '{name}' is a replica of {of}, and only replication writes to it: use --read-only, or clone one of its snapshots; \
+         `tepal replicate promote {name}` makes it an ordinary volume, which ends the replication"
+    )]
+    Replica { name: String, of: String },
+    #[error(
+        "volume '{name}' is a replica of {of}, and has a part of a newer snapshot: use one of its own snapshots, which are whole \
+         (`tepal snapshot ls {name}`), or --force"
+    )]
+    ReplicaHalfway { name: String, of: String },
     #[error(
         "volume '{0}' has a part of an image or of differences, and can't be compared with what these are based on: if they are the ones \
          that were begun with, apply them anew by --force"
@@ -205,10 +215,21 @@ pub enum TransferError {
     BaseChanged { name: String, base: SnapshotName },
 }
 
+impl TransferError {
+    /// Of a volume that has a part of something.
+    pub fn incomplete(volume: &VolumeInfo) -> Self {
+        let name = volume.name.clone();
+        match &volume.replica {
+            Some(replica) => TransferError::ReplicaHalfway { name, of: replica.called.clone() },
+            None => TransferError::Incomplete(name),
+        }
+    }
+}
+
 /// Bytes in one request.
 const PIECE: u64 = 8 << 20;
 /// Zeros of at least this length, at multiples of it, aren't sent.
-const HOLE: usize = 64 << 10;
+pub const HOLE: usize = 64 << 10;
 
 /// All of it, or what differs in it from a snapshot.
 pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Result<(), CommandError> {
@@ -220,7 +241,12 @@ pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Re
     let file = File::from(stdout.as_fd().try_clone_to_owned()?);
     let source = Source::find(client, &name)?;
     if source.is_incomplete && !force {
-        return Err(TransferError::Incomplete(source.name.volume().to_owned()).into());
+        let name = source.name.volume().to_owned();
+        return Err(match &source.replica_of {
+            Some(of) => TransferError::ReplicaHalfway { name, of: of.clone() },
+            None => TransferError::Incomplete(name),
+        }
+        .into());
     }
     let reader = Reader::new(&source, keep_going)?;
     match (since, form) {
@@ -231,7 +257,7 @@ pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Re
     reader.conclude(output)
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+pub fn is_zero(bytes: &[u8]) -> bool {
     // The first comparison ends most of them; the second is a memcmp of the bytes with themselves, one further on.
     bytes.first().is_none_or(|&first| first == 0 && bytes[1..] == bytes[..bytes.len() - 1])
 }

@@ -76,7 +76,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             output.show(&volume, page)?;
         }
         VolumeCommand::Resize { name, size, shrink, force } => {
-            let asked = ResizeVolume { size, shrink, force };
+            let asked = ResizeVolume { size, shrink, force, replica_of: None };
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &asked)?;
             output.show(&volume, |volume| format!("volume {} has {} now", volume.name, output::size(volume.size)))?;
         }
@@ -310,12 +310,24 @@ fn page(volume: &VolumeInfo) -> String {
         );
     }
     facts.extend(volume.origin.iter().map(|origin| ("clone of", origin.clone())));
+    facts.extend(volume.replica.iter().map(|replica| {
+        let held = match replica.as_of_unix_ms {
+            0 => "nothing whole of it yet".to_owned(),
+            as_of => format!("its newest whole snapshot is as of {} UTC", output::time(as_of)),
+        };
+        ("replica of", format!("{}; {held}", replica.called))
+    }));
     facts.extend(volume.snapshots.iter().map(|snapshot| ("snapshot", of_snapshot(snapshot))));
     facts.extend(volume.migration.iter().map(|way| ("on its way", migration::line(way))));
     facts.extend(volume.migration.iter().flat_map(|way| &way.reason).map(|reason| ("in its way", reason.clone())));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
     facts.extend(volume.incomplete.map(|part| {
-        ("incomplete", format!("an import of it hasn't ended; --resume goes on after {}", output::size(part.done)))
+        let done = output::size(part.done);
+        let part = match &volume.replica {
+            Some(_) => format!("a newer snapshot is there up to {done}"),
+            None => format!("an import of it hasn't ended; --resume goes on after {done}"),
+        };
+        ("incomplete", part)
     }));
     if volume.recovery.stale_regions > 0 {
         let rate = Size(volume.recovery.bytes_per_second);

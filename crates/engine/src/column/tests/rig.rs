@@ -158,6 +158,7 @@ pub fn spec(id: u32, layout: &str, places: Arc<Places>) -> VolumeSpec {
         geometry: round(&places),
         places,
         revision: 1,
+        is_replica: false,
         epochs: Arc::default(),
     }
 }

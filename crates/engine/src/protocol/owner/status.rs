@@ -7,7 +7,7 @@ use crate::column::read::{Failed, Part};
 use crate::column::{Blocks, Group};
 use crate::holder::Holder;
 use crate::map::ROWS;
-use crate::protocol::copies::untold;
+use crate::protocol::copies::{add_runs, untold};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use tepal_drive::DriveError;
@@ -32,13 +32,7 @@ impl<W: World> Group<W> {
                     self.until_changed(stripe).await;
                     continue;
                 }
-                let held = (0..part.blocks.count).map(|nth| logged.contains(&nth) || in_place.contains(&nth));
-                for is_held in held {
-                    match runs.last_mut() {
-                        Some((count, was)) if *was == is_held => *count += 1,
-                        _ => runs.push((1, is_held)),
-                    }
-                }
+                add_runs(&mut runs, part.blocks.count, &(&logged | &in_place));
                 break;
             }
         }
@@ -61,7 +55,7 @@ impl<W: World> Group<W> {
             let mut changed = logged.map_err(|error| failed(&keeper, error))?;
             let in_place = self.changed_at(drive, stripe.rows(&rows), (before, seen)).await;
             changed.extend(in_place.map_err(|error| failed(drive, error))?);
-            runs.extend((0..blocks.count).map(|block| (1, changed.contains(&block))));
+            add_runs(&mut runs, blocks.count, &changed);
         }
         Ok(runs)
     }

@@ -86,6 +86,7 @@ impl Rig {
             geometry: Geometry::round(plan.drives, plan.layout.extent).expect("there is a drive"),
             places: places.into(),
             revision: 1,
+            is_replica: false,
             epochs: std::sync::Arc::default(),
         };
         // While all copies are here, the first clean one decides for good.

@@ -151,7 +151,7 @@ impl Node {
             }
             let heard = self.world.core().now();
             let (spec, now) = (self.council.spec(), dated(self.council.now(), &before));
-            self.volume.changed(&spec.name, spec.size, spec.revision);
+            self.volume.changed(&spec.name, (spec.size, spec.is_replica), spec.revision);
             if random.one_in(4) {
                 self.world.sleep(Duration::from_micros(random.skewed(5_000))).await; // the engine's threads are at something else
             }

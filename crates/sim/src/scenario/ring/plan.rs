@@ -246,6 +246,7 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
         geometry,
         places: places.into(),
         revision: 1,
+        is_replica: false,
         epochs: std::sync::Arc::default(),
     }
 }
