@@ -3,6 +3,7 @@
 use super::ring::Ring;
 use crate::nbd::{BLOCK, Ledger, Nbd, Writer};
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 pub const BLOCKS: usize = 2048;
 /// Requests that must be answered before something else is done.
@@ -170,4 +171,23 @@ fn servers_that_were_away_while_a_volume_was_removed_end_its_use_and_give_its_sp
     ring.wait_until("the space to be free on the drive that stood still", all_free);
     assert!(client.read(0, BLOCK as u32).is_err(), "it's gone");
     assert!(Nbd::open(&ring.address(2), "v").is_err(), "it's gone");
+}
+
+/// Story: each question about a few GiB began with one extent anew and asked all columns many times, so that a walk over an empty
+/// volume of 16 TiB took ten minutes.
+#[test]
+fn an_empty_volume_of_tebibytes_is_one_hole_after_seconds() {
+    crate::need!("nbdinfo");
+    let ring = Ring::up(4);
+    ring.wait_until_all_are_up(1);
+    ring.ask(2, &["volume", "create", "v", "--size", "8T", "--layout", "chained"]).succeeded();
+    ring.wait_until_healthy(ring.servers, "v");
+    let began = Instant::now();
+    let uri = format!("nbd+unix:///v?socket={}", ring.data(1).join("nbd.sock").display());
+    let mut map = crate::program::command("nbdinfo", ["--map", "--totals", "--json", &uri]);
+    let map = crate::program::run_within(&mut map, Duration::from_secs(120)).succeeded();
+    println!("the map of 8 TiB: {:?}", began.elapsed());
+    let totals: serde_json::Value = serde_json::from_str(&map).expect("JSON");
+    assert_eq!((&totals[0]["size"], &totals[0]["type"]), (&(8u64 << 40).into(), &3.into()), "{totals}");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }

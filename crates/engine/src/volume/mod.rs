@@ -26,7 +26,7 @@ use crate::servers::seat::Seat;
 use migrating::Maps;
 use operation::Operation;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::Drive;
 use tepal_drive::world::World;
@@ -51,6 +51,8 @@ struct Shared<W: World> {
     maps: Maps<W>,
     spec: Mutex<VolumeSpec>,
     is_cut_off: AtomicBool,
+    /// Where the last answer about the status of bytes ended, if all of the bytes were alike.
+    alike_until: AtomicU64,
 }
 
 /// Why a volume can't be served.
@@ -85,7 +87,8 @@ impl<W: World> Volume<W> {
     /// A volume with this map.
     pub(crate) fn of(spec: VolumeSpec, map: Map<W>) -> Self {
         let (id, maps) = (spec.id, Maps::of(map));
-        let shared = Shared { id, maps, spec: Mutex::new(spec), is_cut_off: AtomicBool::new(false) };
+        let (is_cut_off, alike_until) = (AtomicBool::new(false), AtomicU64::new(0));
+        let shared = Shared { id, maps, spec: Mutex::new(spec), is_cut_off, alike_until };
         Volume { shared: Arc::new(shared), as_of: None }
     }
 

@@ -6,6 +6,7 @@ use crate::servers::reach::Undone;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use tepal_drive::world::World;
 use tepal_model::{Epoch, IoError, MapId};
 
@@ -103,7 +104,9 @@ impl<W: World> Volume<W> {
     ) -> Result<Vec<Run>, IoError> {
         let mut runs: Vec<Run> = Vec::new();
         let (end, mut at) = (offset + length, offset);
-        let (mut ahead, mut reach) = (Ahead::default(), 1);
+        // Who walks over a large volume asks for a few GiB at a time, and most of the volume is alike.
+        let goes_on = offset > 0 && self.shared.alike_until.load(Ordering::Relaxed) == offset;
+        let (mut ahead, mut reach) = (Ahead::default(), if goes_on { MOST_AHEAD } else { 1 });
         let mut looked = 0;
         while at < end && looked < LOOK {
             let map = self.map_at(at);
@@ -133,6 +136,7 @@ impl<W: World> Volume<W> {
             }
             at += length;
         }
+        self.shared.alike_until.store(if runs.len() == 1 { at } else { 0 }, Ordering::Relaxed);
         Ok(runs)
     }
 
