@@ -16,7 +16,8 @@ pub use replicate::{DemoteArguments, ReplicateArguments, ReplicateCommand};
 pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
-    ImportArguments, PoolCommand, RebuildArguments, ReceiveArguments, SendArguments, ServerCommand, VolumeCommand,
+    ImportArguments, LayoutCommand, PoolCommand, RebuildArguments, ReceiveArguments, SendArguments, ServerCommand,
+    VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};
@@ -105,6 +106,9 @@ pub enum Command {
     /// Virtual disks
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// What layouts of volumes promise and cost
+    #[command(subcommand)]
+    Layout(LayoutCommand),
     /// The plexes and subdisks of volumes whose layout names drives
     #[command(subcommand)]
     Plex(PlexCommand),

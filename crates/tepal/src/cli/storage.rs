@@ -216,6 +216,19 @@ pub struct AddDriveArguments {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum LayoutCommand {
+    /// Say what a layout outlives, needs and costs; asks no cluster
+    #[command(
+        after_help = "Examples:\n  tepal layout explain ec:4+2\n  tepal layout explain 'mirror:3;min_copies=2;domain=site'"
+    )]
+    Explain {
+        /// As `volume create` takes it
+        #[arg(value_parser = value::layout, allow_hyphen_values = true)]
+        layout: Layout,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub enum PoolCommand {
     /// List the pools
     Ls,

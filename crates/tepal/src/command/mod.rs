@@ -6,6 +6,7 @@ mod cluster;
 mod drive;
 mod gateway;
 mod hold;
+mod layout;
 mod migration;
 mod offline;
 mod overlay;
@@ -64,6 +65,8 @@ pub enum CommandError {
     #[error(transparent)]
     Pool(#[from] pool::PoolError),
     #[error(transparent)]
+    Layout(#[from] tepal_model::layout::LayoutError),
+    #[error(transparent)]
     Plex(#[from] plex::PlexError),
     #[error(transparent)]
     Drive(#[from] drive::DriveArgumentError),
@@ -106,6 +109,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Drive(command) => drive::run(&global, output, command),
         Command::Pool(command) => pool::run(&global, output, command),
         Command::Volume(command) => volume::run(&global, output, command),
+        Command::Layout(command) => layout::run(output, &command),
         Command::Plex(command) => plex::run(&global, output, command),
         Command::Snapshot(command) => snapshot::run(&global, output, command),
         Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
