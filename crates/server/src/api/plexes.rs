@@ -78,7 +78,7 @@ fn put_together(mut all: PlexesInfo, other: PlexesInfo) -> PlexesInfo {
         for (disk, said) in plex.subdisks.iter_mut().zip(said.subdisks) {
             if disk.name == said.name && disk.drive == said.drive {
                 disk.state = disk.state.max(said.state);
-                disk.stale += said.stale;
+                disk.stale = (disk.stale + said.stale).min(disk.length);
             }
         }
         plex.state = of_plex(plex);
@@ -109,7 +109,7 @@ fn info(context: &Context, state: &State, record: &VolumeRecord) -> PlexesInfo {
             for disk in plexes.iter_mut().flat_map(|plex| &mut plex.subdisks).filter(|disk| disk.filled.is_none()) {
                 if let Some(old) = old.iter().find(|old| is_same_place(disk, old)) {
                     disk.state = disk.state.max(old.state);
-                    disk.stale += old.stale;
+                    disk.stale = (disk.stale + old.stale).min(disk.length);
                 }
             }
         }
@@ -163,6 +163,7 @@ fn described(state: &State, volume: &str, plexes: &Plexes, map: MapId, copies: &
     if let Some(map) = state.maps.get(&map) {
         note_coming(&mut all, map, &columns);
     }
+    let data = u64::from(plexes.fragments().data);
     for column in copies.iter().filter(|column| column.map == map) {
         let Some(there) = columns.get(column.column) else { continue };
         for &(plex, at) in there {
@@ -175,7 +176,8 @@ fn described(state: &State, volume: &str, plexes: &Plexes, map: MapId, copies: &
                     Behind::Failed => PartState::Faulty,
                 };
                 disk.state = disk.state.max(found);
-                disk.stale += copy.regions * REGION;
+                // A region of a raid5 plex lies on all its data drives, and one at the end may be cut short.
+                disk.stale = (disk.stale + copy.regions * REGION / data).min(disk.length);
             }
         }
         if let [(plex, _), ..] = there[..]

@@ -67,7 +67,7 @@ pub struct SubdiskInfo {
     pub plex_offset: u64,
     /// What it's good for now.
     pub state: PartState,
-    /// Bytes of changes that it lacks, as far as is known, in steps of a MiB: written while its drive was away.
+    /// About so many bytes of changes it lacks, as far as is known: written while its drive was away.
     pub stale: u64,
     /// Per cent of the volume that have come, while it's filled for the first time.
     pub filled: Option<u64>,
