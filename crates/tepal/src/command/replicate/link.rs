@@ -131,10 +131,14 @@ impl Link {
     }
 }
 
-/// Nobody has written to it, or kept something of it.
+/// Nobody has written to it, or kept something of it, as far as drives say, which all have to be there.
 fn is_blank(volume: &VolumeInfo) -> bool {
     let is_new = volume.revision == 1 && volume.epoch == 1;
-    is_new && volume.allocated == 0 && volume.snapshots.is_empty() && volume.incomplete.is_none()
+    is_new
+        && volume.uncounted_drives.is_empty()
+        && volume.allocated == 0
+        && volume.snapshots.is_empty()
+        && volume.incomplete.is_none()
 }
 
 pub fn common(source: &Side, target: &Side) -> Option<(SnapshotInfo, SnapshotInfo)> {

@@ -141,7 +141,7 @@ impl Rounds {
         let sent_before = self.meter.sent.load(Ordering::Relaxed);
         self.link.source.look()?;
         self.link.target.look()?;
-        self.link.check()?;
+        self.alone()?;
         let source = &self.link.source.volume;
         if source.incomplete.is_some() {
             return Err(ReplicateError::Incomplete(source.name.clone()).into());
@@ -182,6 +182,8 @@ impl Rounds {
         }
         match self.link.common() {
             Some((_, there)) => self.roll_back(&there)?,
+            // What it holds then is said to be nothing in common, and stays.
+            None if base.is_some() => {}
             None => self.clear(epoch)?,
         }
         Ok(None)
@@ -267,7 +269,15 @@ impl Rounds {
     }
 
     fn send(&mut self, to: &SnapshotInfo, from: u64) -> Result<(), CommandError> {
-        self.alone()?;
+        // Another replication may have begun or ended a round since this one was planned.
+        let held = |side: &Side| side.volume.replica.as_ref().map(|replica| (replica.base, replica.receives));
+        let planned = held(&self.link.target);
+        self.link.target.look()?;
+        let is_as_planned = held(&self.link.target) == planned && self.link.target.volume.imports == 0;
+        if !is_as_planned {
+            let (name, there) = (self.link.target.volume.name.clone(), self.link.target.there());
+            return Err(ReplicateError::Running { name, there }.into());
+        }
         let base = self.link.common().map(|(here, _)| here);
         let Link { source, target } = &self.link;
         self.meter.reached.store(from, Ordering::Relaxed);
@@ -327,7 +337,12 @@ impl Rounds {
     fn tidy(&self, newest: &SnapshotInfo) {
         let (prefix, of) = (self.link.prefix(), self.link.source.of());
         for (side, query) in [(&self.link.source, String::new()), (&self.link.target, format!("&replica_of={of}"))] {
+            let is_replica = !query.is_empty();
             for snapshot in surplus(side, &prefix, &newest.name, self.keep) {
+                // The replica may have been the source, with a snapshot that never arrived: nobody else has that.
+                if is_replica && snapshot.copy_of.is_none_or(|copy| copy.of != of) {
+                    continue;
+                }
                 let path = format!("{}?force=false{query}", path(route::SNAPSHOT, &snapshot.by_id()));
                 if let Err(error) = side.client.delete::<SnapshotRemoval>(&path)
                     && !error.is_not_found()
