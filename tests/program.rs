@@ -85,7 +85,8 @@ pub fn run(command: &mut Command) -> Ended {
 
 pub fn run_within(command: &mut Command, limit: Duration) -> Ended {
     let what = format!("{command:?}");
-    let mut child = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    // Without a function that runs before the program, this process isn't copied for it, with all that its tests have in memory.
+    let mut child = begin(command.stdout(Stdio::piped()).stderr(Stdio::piped()), Stdio::null());
     let stdout = drain(child.stdout.take());
     let stderr = drain(child.stderr.take());
     let Some(status) = wait(&mut child, limit) else {
@@ -110,6 +111,11 @@ pub fn spawn_with(command: &mut Command, stdin: Stdio) -> Child {
     };
     // Safety: prctl may be called between fork and exec.
     unsafe { command.pre_exec(die_with_the_test) };
+    begin(command, stdin)
+}
+
+/// Starts a program in a process group of its own.
+fn begin(command: &mut Command, stdin: Stdio) -> Child {
     command.process_group(0);
     if command.get_current_dir().is_none() {
         command.current_dir("/");

@@ -59,6 +59,10 @@ pub fn mixed(seed: u64) -> u64 {
 
 /// Bytes in which no two pieces are alike.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let words = (0..length.div_ceil(8) as u64).flat_map(|index| mixed(seed ^ mixed(index)).to_le_bytes());
-    words.take(length).collect()
+    let mut bytes = vec![0; length.next_multiple_of(8)];
+    for (index, word) in (0..).zip(bytes.chunks_exact_mut(8)) {
+        word.copy_from_slice(&mixed(seed ^ mixed(index)).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
 }

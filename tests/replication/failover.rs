@@ -100,6 +100,34 @@ fn failing_over_and_back_sends_only_what_differs() {
 }
 
 #[test]
+fn a_volume_written_as_it_was_is_demoted_and_followed() {
+    let pair = Pair::with_volume("32M", 4 * MIB);
+    pair.once(&[]);
+    pair.there.tepal(&["replicate", "promote", "v"]).succeeded();
+    // The same bytes, which count as written though they differ in nothing.
+    fill(&pair.here, 0, 1, MIB);
+    ask(&pair.here, &pair.there, &["replicate", "demote", "v", "--source", &pair.to_there.address]).succeeded();
+    fill(&pair.there, MIB, 5, MIB);
+    ask(&pair.there, &pair.here, &["replicate", "v", &pair.to_here.address, "--once"]).succeeded();
+    assert!(bytes(&pair.here, "v") == bytes(&pair.there, "v"));
+}
+
+#[test]
+fn without_a_common_snapshot_a_replica_stays_as_it_is() {
+    let pair = Pair::with_volume("32M", 4 * MIB);
+    pair.once(&[]);
+    let newest = format!("v@{}", pair.newest());
+    let kept = bytes(&pair.there, &newest);
+    pair.here.tepal(&["snapshot", "rm", &newest]).succeeded();
+    fill(&pair.here, 0, 5, MIB);
+    for _ in 0..2 {
+        let error = pair.refused(&[]);
+        assert!(error.contains("no snapshot in common"), "{error}");
+        assert!(bytes(&pair.there, &newest) == kept && bytes(&pair.there, "v") == kept);
+    }
+}
+
+#[test]
 fn of_two_replications_the_second_is_refused() {
     let pair = Pair::with_volume("128M", 96 * MIB);
     let first = pair.start(&["--rate", "6M"]);

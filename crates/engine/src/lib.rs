@@ -24,6 +24,7 @@ mod migration;
 mod places;
 mod protocol;
 mod rate;
+mod runs;
 mod scrub;
 mod seen_through;
 mod servers;

@@ -308,13 +308,18 @@ pub enum Command {
         /// Also if no snapshot is whole: then it's incomplete.
         force: bool,
     },
-    /// Replication begins to write to the replica, in the place of any other, or has come so far.
+    /// Replication begins to write to the replica, in the place of the one that it has found there, or has come so far. Refused as
+    /// [`crate::Refusal::ImportChanged`] if the replica isn't as it was found, or has had this snapshot already.
     Receive {
         name: String,
         /// What it's a replica of.
         source: ReplicaSource,
         /// Random: who writes.
         import: u64,
+        /// The epoch of the newest whole snapshot that was found; none if none was.
+        base: Option<Epoch>,
+        /// Who wrote, of a part of a snapshot that was found; none if there was no part.
+        before: Option<u64>,
         /// Of the source's snapshot that it gets.
         epoch: Epoch,
         /// Bytes from the beginning on that are there for good.
@@ -331,8 +336,14 @@ pub enum Command {
     },
     /// The source holds what the replica's newest snapshot does at this time too.
     NoteReplica { name: String, source: ReplicaSource, as_of_unix_ms: u64 },
-    /// Replication of this source asks for it. Refused if the volume is no replica of that.
-    Replicated { source: ReplicaSource, command: Box<Command> },
+    /// Replication of this source asks for it. Refused if the volume is no replica of that, and as
+    /// [`crate::Refusal::ImportChanged`] if it's to get another size while not this one writes.
+    Replicated {
+        source: ReplicaSource,
+        /// Who writes; only for another size.
+        import: Option<u64>,
+        command: Box<Command>,
+    },
     /// Gives the volume another name; its users go on.
     RenameVolume { name: String, new_name: String },
     /// The volume is gone for its users at once; its record stays `Deleting` until [`Command::FinishRemoveVolume`].

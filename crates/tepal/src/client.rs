@@ -117,6 +117,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 const TOLD: Duration = Duration::from_secs(15);
 /// For so long servers may be away while a command of many requests goes on.
 const AWAY: Duration = Duration::from_secs(150);
+/// The same for whether a server is there.
+const IMPATIENT: Duration = Duration::from_secs(2);
 /// Before all are asked again.
 const PAUSE: Duration = Duration::from_millis(300);
 /// How long one of several servers may take to show that it's alive, before the next is asked.
@@ -126,54 +128,41 @@ const KEPT: Duration = Duration::from_secs(10);
 /// The longest JSON that is taken from a server.
 const MAX_ANSWER: u64 = 64 << 20;
 
+/// Which keeps up to so many connections from one request to the next.
+fn agent(answer: Duration, connections: usize) -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_redirects(0)
+        .timeout_connect(Some(CONNECT.min(answer)))
+        .timeout_global(Some(answer))
+        .max_idle_connections(connections)
+        .max_idle_connections_per_host(connections)
+        .max_idle_age(KEPT);
+    config.build().into()
+}
+
 impl Client {
     pub fn new(servers: Vec<String>, token: Option<String>) -> Self {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(ANSWER))
-            // A connection kept from before a restart of the server would fail the next request.
-            .max_idle_connections(0);
         let (answering, patience) = (Mutex::default(), Duration::ZERO);
-        Client { agent: config.build().into(), servers, answering, token, patience }
+        // A connection kept from before a restart of the server would fail the next request.
+        Client { agent: agent(ANSWER, 0), servers, answering, token, patience }
     }
 
     /// The same client, which gives up sooner: for asking whether a server is there.
     pub fn impatient(self) -> Self {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .timeout_global(Some(Duration::from_secs(2)))
-            .max_idle_connections(0);
-        Client { agent: config.build().into(), ..self }
+        Client { agent: agent(IMPATIENT, 0), ..self }
     }
 
     /// The same client, which keeps up to so many connections from one request to the next. One that the server has closed meanwhile
     /// fails a request: only for those that may be sent again.
     pub fn keeping(self, connections: usize) -> Self {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(ANSWER))
-            .max_idle_connections(connections)
-            .max_idle_connections_per_host(connections)
-            .max_idle_age(KEPT);
-        Client { agent: config.build().into(), ..self }
+        Client { agent: agent(ANSWER, connections), ..self }
     }
 
     /// Bytes that a question with a body is answered with.
     pub fn post_for_bytes(&self, path: &str, body: &impl Serialize) -> Result<Vec<u8>, ClientError> {
-        let text = serde_json::to_vec(body).map_err(|error| self.strange(&error))?;
-        let ask = |url: &str| {
-            let request = self.within(ANSWER, self.agent.post(url));
-            request.header("Content-Type", "application/json").send(&text[..])
-        };
-        self.ask(Repeat::Freely, path, MAX_DATA + 1, ask).map(|(_, bytes)| bytes)
+        self.send(Repeat::Freely, ANSWER, path, (body, MAX_DATA + 1)).map(|(_, bytes)| bytes)
     }
 
     /// The addresses that it knows.
@@ -230,12 +219,23 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let text = serde_json::to_vec(body).map_err(|error| self.strange(&error))?;
         let most = if repeat == Repeat::Freely { self.until_the_next() } else { ANSWER };
+        json(self.send(repeat, most, path, (body, MAX_ANSWER))?)
+    }
+
+    /// JSON, within this time, for an answer of so many bytes at most.
+    fn send(
+        &self,
+        repeat: Repeat,
+        most: Duration,
+        path: &str,
+        (body, longest): (&impl Serialize, u64),
+    ) -> Result<(String, Vec<u8>), ClientError> {
+        let text = serde_json::to_vec(body).map_err(|error| self.strange(&error))?;
         let send = |url: &str| {
             self.within(most, self.agent.post(url)).header("Content-Type", "application/json").send(&text[..])
         };
-        json(self.ask(repeat, path, MAX_ANSWER, send)?)
+        self.ask(repeat, path, longest, send)
     }
 
     /// Bytes of a volume.

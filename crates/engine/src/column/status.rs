@@ -4,6 +4,7 @@ use super::migrating::is_read_there;
 use super::read::{Failed, Reader};
 use super::{Blocks, Group};
 use crate::epochs::Subject;
+use crate::runs::add_run;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, Epoch, IoError};
 
@@ -29,10 +30,7 @@ impl<W: World> Group<W> {
         for blocks in Blocks::touched(offset, end).pieces(LOOKED_UP_AT_ONCE) {
             for (blocks, mapped) in self.looked_up(blocks, subject, since).await? {
                 let next = ((done / BLOCK + blocks) * BLOCK).min(end);
-                match runs.last_mut() {
-                    Some(last) if last.1 == mapped => last.0 += next - done,
-                    _ => runs.push((next - done, mapped)),
-                }
+                add_run(&mut runs, next - done, mapped);
                 done = next;
             }
         }

@@ -1,5 +1,6 @@
 //! Another server's drive, as the holder of a copy.
 
+use crate::runs::add_run;
 use crate::servers::peers::{Peers, Question, Reply, Unreachable};
 use crate::view::View;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -187,10 +188,7 @@ impl Remote {
             for run in told {
                 let length = run.length.min(first + count - at);
                 at += length;
-                match runs.last_mut() {
-                    Some(last) if last.1 == run.holds => last.0 += length,
-                    _ => runs.push((length, run.holds)),
-                }
+                add_run(&mut runs, length, run.holds);
             }
         }
         Ok(runs)

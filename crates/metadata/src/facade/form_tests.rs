@@ -61,6 +61,19 @@ fn form(folder: &Path, file: &str) -> i64 {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
 }
 
+/// The state after these.
+fn opened(scratch: &Scratch, commands: Vec<Command>) -> Arc<State> {
+    on_runtime(async {
+        let metadata = Metadata::open(scratch.path()).await.unwrap();
+        for command in commands {
+            metadata.propose(command).await.unwrap();
+        }
+        let state = metadata.state();
+        metadata.shutdown().await;
+        state
+    })
+}
+
 fn open_whole(folder: &Path) {
     on_runtime(async {
         let metadata = Metadata::open(folder).await.unwrap();
@@ -237,17 +250,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
 #[test]
 fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_until_something_is_imported() {
     let scratch = folder_of_form_6();
-    let open = |commands: Vec<Command>| {
-        on_runtime(async {
-            let metadata = Metadata::open(scratch.path()).await.unwrap();
-            for command in commands {
-                metadata.propose(command).await.unwrap();
-            }
-            let state = metadata.state();
-            metadata.shutdown().await;
-            state
-        })
-    };
+    let open = |commands| opened(&scratch, commands);
     for _ in 0..2 {
         let state = open(vec![]);
         let names: Vec<&str> = state.active_volumes().map(|volume| &*volume.name).collect();
@@ -268,17 +271,7 @@ fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_unt
 #[test]
 fn form_7_opens_and_notes_rollbacks_from_then_on() {
     let scratch = folder_of_form_7();
-    let open = |commands: Vec<Command>| {
-        on_runtime(async {
-            let metadata = Metadata::open(scratch.path()).await.unwrap();
-            for command in commands {
-                metadata.propose(command).await.unwrap();
-            }
-            let state = metadata.state();
-            metadata.shutdown().await;
-            state
-        })
-    };
+    let open = |commands| opened(&scratch, commands);
     for _ in 0..2 {
         let state = open(vec![]);
         let volumes = state.active_volumes();
@@ -300,17 +293,7 @@ fn form_7_opens_and_notes_rollbacks_from_then_on() {
 #[test]
 fn form_9_opens_and_has_replicas_from_then_on() {
     let scratch = folder_of_form_9();
-    let open = |commands: Vec<Command>| {
-        on_runtime(async {
-            let metadata = Metadata::open(scratch.path()).await.unwrap();
-            for command in commands {
-                metadata.propose(command).await.unwrap();
-            }
-            let state = metadata.state();
-            metadata.shutdown().await;
-            state
-        })
-    };
+    let open = |commands| opened(&scratch, commands);
     for _ in 0..2 {
         let state = open(vec![]);
         let names: Vec<&str> = state.active_volumes().map(|volume| &*volume.name).collect();
@@ -323,9 +306,9 @@ fn form_9_opens_and_has_replicas_from_then_on() {
     let (name, called) = ("w".to_owned(), "volume 'x'".to_owned());
     let state = open(vec![
         Command::Follow { name: name.clone(), source, called, base: None },
-        Command::Receive { name: name.clone(), source, import: 9, epoch: 4, done: 0 },
+        Command::Receive { name: name.clone(), source, import: 9, base: None, before: None, epoch: 4, done: 0 },
         Command::Received { name: name.clone(), import: 9, snapshot: "r".to_owned(), taken_unix_ms: 5 },
-        Command::Receive { name, source, import: 9, epoch: 6, done: 512 },
+        Command::Receive { name, source, import: 9, base: Some(1), before: None, epoch: 6, done: 512 },
     ]);
     let replica = state.volume_named("w").unwrap().replica.clone().unwrap();
     assert_eq!((replica.source, replica.as_of_unix_ms, replica.receives, replica.base), (source, 5, Some(6), Some(1)));
@@ -335,85 +318,39 @@ fn form_9_opens_and_has_replicas_from_then_on() {
 }
 
 #[test]
-fn a_rotten_record_of_form_9_is_noticed_and_left() {
-    for harm in [
-        "UPDATE volumes SET size = 512 WHERE name = 'w'",
-        "UPDATE snapshots SET epoch = 2",
-        "UPDATE drives SET name = 'x'",
-    ] {
-        let scratch = folder_of_form_9();
-        let file = scratch.path().join(state_machine::FILE);
-        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
-        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
-        assert_eq!(form(scratch.path(), state_machine::FILE), 9);
-    }
-}
-
-#[test]
-fn a_rotten_record_of_form_7_is_noticed_and_left() {
-    for harm in
-        ["UPDATE volumes SET imported = 1024 WHERE name = 'w'", "UPDATE volumes SET epoch = 4 WHERE name = 'v0'"]
-    {
-        let scratch = folder_of_form_7();
-        let file = scratch.path().join(state_machine::FILE);
-        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
-        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
-        assert_eq!(form(scratch.path(), state_machine::FILE), 7);
-    }
-}
-
-#[test]
-fn a_record_of_form_6_that_rotted_is_noticed_and_left_as_it_is() {
-    for harm in ["UPDATE volumes SET size = 512", "UPDATE volumes SET origin_epoch = 2 WHERE name = 'c'"] {
-        let scratch = folder_of_form_6();
-        let file = scratch.path().join(state_machine::FILE);
-        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
-        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
-        assert_eq!(form(scratch.path(), state_machine::FILE), 6);
-    }
-}
-
-#[test]
-fn a_record_of_form_5_that_rotted_is_noticed_and_left_as_it_is() {
-    for harm in [
+fn a_rotten_record_of_any_form_is_noticed_and_left() {
+    let (servers, drives) = ("UPDATE servers SET address = '127.0.0.1:1'", "UPDATE drives SET capacity = 1");
+    rot_is_noticed(folder_of_form_1, 1, &[servers, drives, "UPDATE counters SET next = 9 WHERE name = 'volume'"]);
+    rot_is_noticed(folder_of_form_2, 2, &["UPDATE drives SET missed_since = 1"]);
+    rot_is_noticed(folder_of_form_3, 3, &["UPDATE cluster SET view = 9"]);
+    let (maps, volumes) = ("UPDATE maps SET made_in = 2", "UPDATE volumes SET size = 512");
+    rot_is_noticed(folder_of_form_4, 4, &[maps, volumes, "UPDATE volumes SET epoch = 2"]);
+    let of_5 = [
         "UPDATE map_drives SET drive = 'd3b07384d113edec' WHERE position = 0",
         "DELETE FROM map_drives WHERE position = 0",
-        "UPDATE maps SET made_in = 2",
+        maps,
         "UPDATE maps SET layout = 'stripe'",
         "UPDATE snapshots SET name = 'r'",
-    ] {
-        let scratch = folder_of_form_5();
+    ];
+    rot_is_noticed(folder_of_form_5, 5, &of_5);
+    rot_is_noticed(folder_of_form_6, 6, &[volumes, "UPDATE volumes SET origin_epoch = 2 WHERE name = 'c'"]);
+    let (imported, epoch) =
+        ("UPDATE volumes SET imported = 1024 WHERE name = 'w'", "UPDATE volumes SET epoch = 4 WHERE name = 'v0'");
+    rot_is_noticed(folder_of_form_7, 7, &[imported, epoch]);
+    let (size, name) = ("UPDATE volumes SET size = 512 WHERE name = 'w'", "UPDATE drives SET name = 'x'");
+    rot_is_noticed(folder_of_form_9, 9, &[size, "UPDATE snapshots SET epoch = 2", name]);
+}
+
+fn rot_is_noticed(folder: fn() -> Scratch, of_form: i64, harms: &[&str]) {
+    for harm in harms {
+        let scratch = folder();
         let file = scratch.path().join(state_machine::FILE);
         Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
         let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
-        assert_eq!(form(scratch.path(), state_machine::FILE), 5);
+        let is_named = matches!(&refused, Some(OpenError::Damaged { file: named, .. }) if *named == file);
+        assert!(is_named, "form {of_form}, {harm}: {refused:?}");
+        assert_eq!(form(scratch.path(), state_machine::FILE), of_form);
     }
-}
-
-#[test]
-fn a_record_of_form_4_that_rotted_is_noticed_and_left_as_it_is() {
-    for harm in ["UPDATE maps SET made_in = 2", "UPDATE volumes SET size = 512", "UPDATE volumes SET epoch = 2"] {
-        let scratch = folder_of_form_4();
-        let file = scratch.path().join(state_machine::FILE);
-        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
-        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-        assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{harm}: {refused:?}");
-        assert_eq!(form(scratch.path(), state_machine::FILE), 4);
-    }
-}
-
-#[test]
-fn a_record_of_form_3_that_rotted_is_noticed_and_left_as_it_is() {
-    let scratch = folder_of_form_3();
-    let file = scratch.path().join(state_machine::FILE);
-    Connection::open(&file).and_then(|opened| opened.execute_batch("UPDATE cluster SET view = 9")).unwrap();
-    let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-    assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{refused:?}");
-    assert_eq!(form(scratch.path(), state_machine::FILE), 3);
 }
 
 #[test]
@@ -422,36 +359,6 @@ fn a_folder_of_which_only_one_database_was_brought_up_opens_too() {
     drop(log_store::LogTable::open(scratch.path()).unwrap());
     assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 1));
     open_whole(scratch.path());
-}
-
-#[test]
-fn a_record_of_form_2_that_rotted_is_noticed_and_left_as_it_is() {
-    let scratch = folder_of_form_2();
-    let file = scratch.path().join(state_machine::FILE);
-    Connection::open(&file).and_then(|opened| opened.execute_batch("UPDATE drives SET missed_since = 1")).unwrap();
-    let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-    assert!(matches!(refused, Some(OpenError::Damaged { .. })), "{refused:?}");
-    assert_eq!(form(scratch.path(), state_machine::FILE), 2);
-}
-
-#[test]
-fn a_record_of_form_1_that_rotted_is_noticed_and_left_as_it_is() {
-    let harms = [
-        "UPDATE servers SET address = '127.0.0.1:1'",
-        "UPDATE drives SET capacity = 1",
-        "UPDATE counters SET next = 9 WHERE name = 'volume'",
-    ];
-    for harm in harms {
-        let scratch = folder_of_form_1();
-        let file = scratch.path().join(state_machine::FILE);
-        Connection::open(&file).and_then(|opened| opened.execute_batch(harm)).unwrap();
-        let refused = on_runtime(async { Metadata::open(scratch.path()).await.err() });
-        assert!(
-            matches!(&refused, Some(OpenError::Damaged { file: named, .. }) if *named == file),
-            "{harm}: {refused:?}"
-        );
-        assert_eq!(form(scratch.path(), state_machine::FILE), 1);
-    }
 }
 
 #[test]

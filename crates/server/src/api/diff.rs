@@ -94,7 +94,8 @@ async fn look_up(from: Snapshot<ServerWorld>, to: Reader, offset: u64) -> Result
     let (from_size, to_size) = (from.size(), to.size());
     let shared = from_size.min(to_size);
     let (mut runs, mut at, began) = (Vec::<Difference>::new(), offset, Instant::now());
-    while at < to_size && runs.len() < MOST_RUNS && began.elapsed() < WITHIN {
+    let is_enough = |runs: &Vec<Difference>| runs.len() >= MOST_RUNS || began.elapsed() >= WITHIN;
+    while at < to_size && !is_enough(&runs) {
         // Past the end of the older one, which has nothing there, only what is there has changed.
         let (length, is_shared) = match at < shared {
             true => ((shared - at).min(LOOK_UP_AHEAD), true),
@@ -106,31 +107,29 @@ async fn look_up(from: Snapshot<ServerWorld>, to: Reader, offset: u64) -> Result
             false => to.block_status(within).await?,
         };
         for run in changed {
+            let end = at + run.length;
             if run.mapped && is_shared {
-                runs.extend(became(&to, at, run.length).await?);
-            } else if run.mapped {
-                runs.push(Difference { offset: at, length: run.length, kind: DifferenceKind::Data });
+                // What is there now of a run that has changed.
+                while at < end && (at == offset || !is_enough(&runs)) {
+                    let limit = MOST_RUNS - runs.len();
+                    for now in to.block_status(Within { offset: at, length: end - at, limit }).await? {
+                        let kind = if now.mapped { DifferenceKind::Data } else { DifferenceKind::Zero };
+                        runs.push(Difference { offset: at, length: now.length, kind });
+                        at += now.length;
+                    }
+                }
+            } else {
+                if run.mapped {
+                    runs.push(Difference { offset: at, length: run.length, kind: DifferenceKind::Data });
+                }
+                at = end;
             }
-            at += run.length;
-            if runs.len() >= MOST_RUNS {
+            if is_enough(&runs) {
                 break;
             }
         }
     }
     Ok(SnapshotDiff { from_size, to_size, runs, next: (at < to_size).then_some(at) })
-}
-
-/// What is there now of a run that has changed.
-async fn became(to: &Reader, offset: u64, length: u64) -> Result<Vec<Difference>, IoError> {
-    let (mut found, mut at, end) = (Vec::new(), offset, offset + length);
-    while at < end {
-        for run in to.block_status(Within { offset: at, length: end - at, limit: MOST_RUNS }).await? {
-            let kind = if run.mapped { DifferenceKind::Data } else { DifferenceKind::Zero };
-            found.push(Difference { offset: at, length: run.length, kind });
-            at += run.length;
-        }
-    }
-    Ok(found)
 }
 
 /// Where the two may differ, with the run that was looked at last.

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::convert::Infallible;
 use tepal_engine::Volume;
+use tepal_model::layout::Durability;
 
 /// Ranges of one request that are read or written at a time.
 const AT_A_TIME: usize = 64;
@@ -80,6 +81,9 @@ pub async fn write(
     };
     let runs: Vec<_> = runs.into_iter().map(place_of).collect();
     let observed = context.observations.of(volume.id());
+    // Who sends doesn't hear of it if this server ends before it's asked to flush.
+    let state = context.parts.metadata.state();
+    let is_strict = state.volumes.get(&volume.id()).is_none_or(|it| it.layout.durability == Durability::Strict);
     let work = || {
         let (runs, observed) = (runs.clone(), observed.clone());
         move |volume: Volume<ServerWorld>| async move {
@@ -94,7 +98,8 @@ pub async fn write(
                     changed
                 }
             };
-            stream::iter(runs).map(change).buffer_unordered(AT_A_TIME).try_collect::<()>().await
+            stream::iter(runs).map(change).buffer_unordered(AT_A_TIME).try_collect::<()>().await?;
+            if is_strict { Ok(()) } else { volume.flush().await }
         }
     };
     written(&context, &volume, import, work).await

@@ -34,10 +34,10 @@ pub fn copy_of(record: CopyRecord) -> CopyOf {
     CopyOf { of: said(record.source), epoch: record.epoch, taken_unix_ms: record.unix_ms }
 }
 
-/// What is asked for, in the name of replication if that asks.
-pub fn replicated(of: Option<ReplicaOf>, command: Command) -> Command {
+/// What is asked for, in the name of replication if that asks: of which import, if that is to be the replica's.
+pub fn replicated(of: Option<ReplicaOf>, import: Option<u64>, command: Command) -> Command {
     match of {
-        Some(of) => Command::Replicated { source: source(of), command: Box::new(command) },
+        Some(of) => Command::Replicated { source: source(of), import, command: Box::new(command) },
         None => command,
     }
 }
@@ -94,10 +94,10 @@ pub async fn promote(
 pub async fn receive(
     Extract(context): Extract<Shared>,
     name: Named,
-    Input(Receive { of, import, epoch, done }): Input<Receive>,
+    Input(Receive { of, import, base, before, epoch, done }): Input<Receive>,
 ) -> Result<Json<Done>, Failure> {
     let name = volumes::record(&context, &name.0).await?.by_id();
-    context.propose(Command::Receive { name, source: source(of), import, epoch, done }).await?;
+    context.propose(Command::Receive { name, source: source(of), import, base, before, epoch, done }).await?;
     Ok(Json(Done {}))
 }
 

@@ -33,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 pub async fn resize(
     Extract(context): Extract<Shared>,
     Named(name): Named,
-    Input(ResizeVolume { size, shrink, force, replica_of }): Input<ResizeVolume>,
+    Input(ResizeVolume { size, shrink, force, replica_of, import }): Input<ResizeVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
@@ -46,7 +46,10 @@ pub async fn resize(
             .await?
             .refuse(&format!("volume '{}'", found.name), "what they have past its new end is gone under them")?;
     }
-    let command = |cleared| replicated(replica_of, Command::ResizeVolume { name: name.clone(), size, shrink, cleared });
+    let command = |cleared| {
+        let command = Command::ResizeVolume { name: name.clone(), size, shrink, cleared };
+        replicated(replica_of, import, command)
+    };
     loop {
         let before = record(&context, &name).await?;
         let cleared = match size > before.size {

@@ -312,7 +312,7 @@ pub async fn remove(
         users.refuse(&format!("snapshot '{}@{}'", volume.name, snapshot.name), users::GET_ERRORS)?;
     }
     let SnapshotName { volume, snapshot: name } = name;
-    context.propose(replicated(replica_of, Command::RemoveSnapshot { volume, name })).await?;
+    context.propose(replicated(replica_of, None, Command::RemoveSnapshot { volume, name })).await?;
     Ok(Json(SnapshotRemoval { view: context.parts.metadata.state().view() }))
 }
 
@@ -340,7 +340,8 @@ pub async fn roll_back(
         users.refuse(&format!("volume '{}'", record.name), "they find other bytes than they have read")?;
     }
     let began = Instant::now();
-    let command = replicated(replica_of, Command::RollBack { volume: record.by_id(), name: snapshot.by_id() });
+    let command = Command::RollBack { volume: record.by_id(), name: snapshot.by_id() };
+    let command = replicated(replica_of, None, command);
     let Reply::RolledBack { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
     let late = || format!("volume '{}' is rolled back, and what is written now may get lost: do it again", record.name);
     context.acted_by(view, late).await?;

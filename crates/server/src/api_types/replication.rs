@@ -96,13 +96,17 @@ pub struct Follow {
     pub force: bool,
 }
 
-/// Replication writes to a replica, in the place of whoever did before.
+/// Replication writes to a replica, in the place of whoever did before. Refused if the replica isn't as it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
     /// What it's to be a replica of.
     pub of: ReplicaOf,
     /// As of [`NoteImport`](super::NoteImport).
     pub import: u64,
+    /// What was found as [`Replica::base`].
+    pub base: Option<Epoch>,
+    /// What was found as [`Incomplete::import`](super::Incomplete::import); none if nothing was incomplete.
+    pub before: Option<u64>,
     /// The epoch of the source's snapshot that is sent.
     pub epoch: Epoch,
     /// From the beginning on, bytes of the volume that are as in that snapshot, on stable media.

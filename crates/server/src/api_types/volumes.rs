@@ -242,6 +242,9 @@ pub struct ResizeVolume {
     /// Replication of this source asks for it: of a replica, nobody else may.
     #[serde(default)]
     pub replica_of: Option<ReplicaOf>,
+    /// The import of that replication, as of [`Receive`](super::Receive).
+    #[serde(default)]
+    pub import: Option<u64>,
 }
 
 /// Gives a volume another name.

@@ -329,7 +329,7 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
         }
         Step::Grow { name, to, .. } => {
             wait_until_there(client, name)?;
-            let request = ResizeVolume { size: *to, shrink: false, force: false, replica_of: None };
+            let request = ResizeVolume { size: *to, shrink: false, force: false, replica_of: None, import: None };
             client.post::<VolumeInfo>(&path(route::VOLUME_RESIZE, name), &request).map(drop)
         }
         Step::NameDrive { id, name } => name_drive(client, *id, name),

@@ -52,7 +52,6 @@ impl Explanation {
                 space = held as f64 / plexes.size().max(1) as f64;
             }
         }
-        let small_write_on = if fragments.are_copies() { losses + 1 } else { fragments.code + 1 };
         Ok(Explanation {
             layout: layout.to_string(),
             data_fragments: fragments.data,
@@ -63,7 +62,7 @@ impl Explanation {
             space,
             reads_need: fragments.data,
             writes_need: layout.min_copies,
-            small_write_on,
+            small_write_on: losses + 1,
             durability: durability(layout).to_owned(),
             extent: layout.extent,
         })

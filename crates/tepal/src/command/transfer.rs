@@ -218,9 +218,12 @@ pub enum TransferError {
 impl TransferError {
     /// Of a volume that has a part of something.
     pub fn incomplete(volume: &VolumeInfo) -> Self {
-        let name = volume.name.clone();
-        match &volume.replica {
-            Some(replica) => TransferError::ReplicaHalfway { name, of: replica.called.clone() },
+        Self::of_a_part(volume.name.clone(), volume.replica.as_ref().map(|replica| replica.called.clone()))
+    }
+
+    fn of_a_part(name: String, replica_of: Option<String>) -> Self {
+        match replica_of {
+            Some(of) => TransferError::ReplicaHalfway { name, of },
             None => TransferError::Incomplete(name),
         }
     }
@@ -241,12 +244,7 @@ pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Re
     let file = File::from(stdout.as_fd().try_clone_to_owned()?);
     let source = Source::find(client, &name)?;
     if source.is_incomplete && !force {
-        let name = source.name.volume().to_owned();
-        return Err(match &source.replica_of {
-            Some(of) => TransferError::ReplicaHalfway { name, of: of.clone() },
-            None => TransferError::Incomplete(name),
-        }
-        .into());
+        return Err(TransferError::of_a_part(source.name.volume().to_owned(), source.replica_of.clone()).into());
     }
     let reader = Reader::new(&source, keep_going)?;
     match (since, form) {

@@ -76,7 +76,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             output.show(&volume, page)?;
         }
         VolumeCommand::Resize { name, size, shrink, force } => {
-            let asked = ResizeVolume { size, shrink, force, replica_of: None };
+            let asked = ResizeVolume { size, shrink, force, replica_of: None, import: None };
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &asked)?;
             output.show(&volume, |volume| format!("volume {} has {} now", volume.name, output::size(volume.size)))?;
         }

@@ -10,4 +10,3 @@ mod status;
 pub(in crate::protocol) mod write;
 
 pub(in crate::protocol) use fate::untold;
-pub(in crate::protocol) use status::add_runs;

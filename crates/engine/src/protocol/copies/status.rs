@@ -4,26 +4,11 @@ use crate::column::background::failed;
 use crate::column::read::{Failed, Part};
 use crate::column::{Blocks, Group};
 use crate::holder::Holder;
+use crate::runs::add_runs;
 use std::collections::BTreeSet;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
 use tepal_model::{IoError, Lineage};
-
-/// Adds so many blocks to the runs: those of the set are apart from all others.
-pub(in crate::protocol) fn add_runs(runs: &mut Vec<(u64, bool)>, count: u64, of_set: &BTreeSet<u64>) {
-    let mut add = |length: u64, is_of_set: bool| match runs.last_mut() {
-        _ if length == 0 => {}
-        Some(last) if last.1 == is_of_set => last.0 += length,
-        _ => runs.push((length, is_of_set)),
-    };
-    let mut at = 0;
-    for &block in of_set.range(..count) {
-        add(block - at, false);
-        add(1, true);
-        at = block + 1;
-    }
-    add(count - at, false);
-}
 
 impl<W: World> Group<W> {
     /// Which blocks hold something, as runs.
@@ -102,21 +87,5 @@ impl<W: World> Group<W> {
             extents.extend(held.into_iter().map(|first| column.at_place(first).1));
         }
         Ok(extents)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_of_a_set_and_all_others_become_runs() {
-        let mut runs = Vec::new();
-        for (count, set) in
-            [(5, vec![]), (3, vec![]), (4, vec![0, 1, 3]), (2, vec![0, 1, 7]), (0, vec![]), (1 << 40, vec![])]
-        {
-            add_runs(&mut runs, count, &set.into_iter().collect());
-        }
-        assert_eq!(runs, [(8, false), (2, true), (1, false), (3, true), (1 << 40, false)]);
     }
 }

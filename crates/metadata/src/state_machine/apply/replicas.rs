@@ -15,14 +15,14 @@ impl Draft {
         match command {
             Command::Follow { name, source, called, base } => self.follow(name, *source, called, *base),
             Command::Promote { name, force } => self.promote(name, *force),
-            Command::Receive { name, source, import, epoch, done } => {
-                self.receive(name, *source, *import, (*epoch, *done))
+            Command::Receive { name, source, import, base, before, epoch, done } => {
+                self.receive(name, *source, (*import, *base, *before), (*epoch, *done))
             }
             Command::Received { name, import, snapshot, taken_unix_ms } => {
                 self.received(name, *import, snapshot, *taken_unix_ms)
             }
             Command::NoteReplica { name, source, as_of_unix_ms } => self.note_replica(name, *source, *as_of_unix_ms),
-            Command::Replicated { source, command } => self.replicated(*source, command),
+            Command::Replicated { source, import, command } => self.replicated(*source, *import, command),
             _ => Err(Refusal::NotReplicated),
         }
     }
@@ -86,20 +86,28 @@ impl Draft {
         Ok(reply)
     }
 
+    /// Two may have planned a round from the same state: what the second one leaves out, as the replica had it then, the first one may have
+    /// changed since.
     fn receive(
         &mut self,
         name: &str,
         source: ReplicaSource,
-        import: u64,
+        (import, base, before): (u64, Option<Epoch>, Option<u64>),
         (epoch, done): (Epoch, u64),
     ) -> Result<Reply, Refusal> {
         let mut volume = self.replica_of(name, source)?;
-        let is_another = volume.import.is_none_or(|before| before.id != import);
-        volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: done.min(volume.size) });
-        if let Some(replica) = &mut volume.replica {
-            replica.receives = Some(epoch);
+        let own = volume.import.map(|own| own.id);
+        let goes_on = own == Some(import);
+        let is_that = |copy: CopyRecord| (copy.source, copy.epoch) == (source, epoch);
+        let has_it = self.state.snapshots_of(volume.id).any(|snapshot| snapshot.copy_of.is_some_and(is_that));
+        let changed = || Refusal::ImportChanged(name.to_owned());
+        let replica = volume.replica.as_mut().filter(|replica| replica.base == base).ok_or_else(changed)?;
+        if has_it || !(goes_on && replica.receives == Some(epoch) || !goes_on && own == before) {
+            return Err(changed());
         }
-        match is_another {
+        replica.receives = Some(epoch);
+        volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: done.min(volume.size) });
+        match !goes_on {
             true => self.revise(volume), // nothing that an earlier one has under way is written any more
             false => self.put_volume(volume),
         }
@@ -130,12 +138,15 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    fn replicated(&mut self, source: ReplicaSource, command: &Command) -> Result<Reply, Refusal> {
+    fn replicated(&mut self, source: ReplicaSource, import: Option<u64>, command: &Command) -> Result<Reply, Refusal> {
         let is_allowed =
             matches!(command, Command::ResizeVolume { .. } | Command::RollBack { .. } | Command::RemoveSnapshot { .. });
         let name = command.clone().subject().filter(|_| is_allowed).map(|subject| subject.volume.clone());
         let Some(name) = name else { return Err(Refusal::NotReplicated) };
-        self.replica_of(&name, source)?;
+        let own = self.replica_of(&name, source)?.import.map(|own| own.id);
+        if matches!(command, Command::ResizeVolume { .. }) && (import.is_none() || own != import) {
+            return Err(Refusal::ImportChanged(name));
+        }
         self.replicates = true;
         self.carry_out(command)
     }

@@ -69,6 +69,10 @@ impl Draft {
         let had_import = record.import.take().is_some();
         if let Some(replica) = &mut record.replica {
             replica.receives = None;
+            if replica.base != Some(snapshot.epoch) {
+                let made = snapshot.copy_of.map_or(snapshot.created_unix_ms, |copy| copy.unix_ms);
+                (replica.base, replica.as_of_unix_ms) = (Some(snapshot.epoch), made);
+            }
         }
         match resized.is_some() || had_import || self.version >= ROLLBACKS_REVISE {
             true => self.revise(record),

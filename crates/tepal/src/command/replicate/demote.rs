@@ -1,6 +1,7 @@
 //! `tepal replicate demote`: a volume follows the one that was promoted in its place.
 
 use super::link::{CONNECTIONS, Side, common};
+use super::round::written_since;
 use super::{CommandError, ReplicateError};
 use crate::cli::{DemoteArguments, Global};
 use crate::command::snapshot::Differences;
@@ -39,7 +40,8 @@ pub fn run(global: &Global, output: Output, arguments: &DemoteArguments) -> Resu
         let (base, bytes) = (base.full_name().to_string(), output::size(bytes?));
         return Err(ReplicateError::WouldLose { name, source_name, base, bytes }.into());
     }
-    if has_changes {
+    // What was written again as it was is noted as written still.
+    if has_changes || written_since(&own.client, &base)? > 0 {
         let query = format!("?force=true&replica_of={}", source.of());
         let path = format!("{}{query}", path(route::SNAPSHOT_ROLLBACK, &base.by_id()));
         own.volume = own.client.post_repeatable(&path, &Done {})?;

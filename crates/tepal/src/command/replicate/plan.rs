@@ -7,7 +7,7 @@ use tepal_server::api::types::{BY_ID, DifferenceKind, MapRun, Range, SnapshotDif
 /// Runs of one request.
 const MOST_RUNS: usize = 2000;
 /// Zeros of one run, and of one request.
-const ZEROS: u64 = 256 << 20;
+pub const ZEROS: u64 = 256 << 20;
 /// As far as is looked ahead for holes.
 const LOOK_AHEAD: u64 = 1 << 40;
 

@@ -2,7 +2,7 @@
 
 use super::link::{Link, Side, now_ms};
 use super::pace::Pace;
-use super::plan::noted;
+use super::plan::{ZEROS, noted};
 use super::sending::{Meter, Sending};
 use super::{CommandError, ReplicateError};
 use crate::client::{Client, ClientError};
@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_server::api::types::{
-    CreateSnapshot, Done, NoteReplica, Range, Receive, Received, Replication, ReplicationRole, ResizeVolume,
-    SnapshotInfo, SnapshotRemoval, VolumeInfo, ZeroRange, path, route,
+    CreateSnapshot, Done, Incomplete, NoteReplica, Range, Receive, Received, Replication, ReplicationRole,
+    ResizeVolume, SnapshotInfo, SnapshotRemoval, VolumeInfo, ZeroRange, path, route,
 };
 
 /// Another replication that was killed is known to have gone by then.
@@ -23,8 +23,6 @@ const GONE_BY: Duration = Duration::from_secs(7);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// So often it's said that a snapshot was received, while the answers get lost.
 const MOST_TRIES: u32 = 8;
-/// Zeros in one request.
-const ZEROS: u64 = 256 << 20;
 
 /// How a round ended that was whole.
 #[derive(Debug, Serialize)]
@@ -171,7 +169,7 @@ impl Rounds {
     }
 
     /// What was begun to be sent, and how far that is, if it can be gone on with. Else the replica holds its newest whole snapshot
-    /// again, or nothing.
+    /// again, or nothing if it never had one; where the source has no snapshot of it any more, it stays as it is.
     fn begun(&mut self, epoch: u32) -> Result<Option<(SnapshotInfo, u64)>, CommandError> {
         let done = self.link.target.volume.incomplete.map_or(0, |incomplete| incomplete.done);
         // What is still to be sent is known only from the snapshot that the replica held when it was begun.
@@ -190,17 +188,16 @@ impl Rounds {
     }
 
     fn roll_back(&mut self, to: &SnapshotInfo) -> Result<(), CommandError> {
-        self.alone()?;
         let (target, of) = (&mut self.link.target, self.link.source.of());
         let path = format!("{}?force=true&replica_of={of}", path(route::SNAPSHOT_ROLLBACK, &to.by_id()));
         target.volume = target.client.post_repeatable(&path, &Done {})?;
+        target.volume.incomplete = None; // if it's so again, another replication has begun since
         Ok(())
     }
 
     /// Of a first snapshot that is gone there is a part, which no other snapshot goes on from.
     fn clear(&mut self, epoch: u32) -> Result<(), CommandError> {
-        self.alone()?;
-        let receive = Receive { of: self.link.source.of(), import: number(), epoch, done: 0 };
+        let receive = self.receive(epoch, 0);
         let (client, volume) = (&self.link.target.client, &self.link.target.volume);
         let _: Done = client.post_repeatable(&path(route::VOLUME_RECEIVE, &volume.by_id()), &receive)?;
         let mut at = 0;
@@ -210,6 +207,7 @@ impl Rounds {
             let _: Done = client.post_repeatable(&path(route::VOLUME_ZERO, &volume.by_id()), &zero)?;
             at += range.length;
         }
+        self.link.target.volume.incomplete = Some(Incomplete { import: receive.import, done: 0 });
         Ok(())
     }
 
@@ -231,13 +229,17 @@ impl Rounds {
         let as_of_unix_ms = now_ms();
         let bytes = written_since(&self.link.source.client, &here)?;
         let Link { source, target } = &self.link;
+        let is_as_it_was = target.volume.size == copy.size && written_since(&target.client, &copy)? == 0;
+        if target.volume.incomplete.is_none() && !is_as_it_was {
+            let (base, own) = (copy.full_name().to_string(), source.client.servers().join(","));
+            self.link.target.look()?;
+            if self.link.target.volume.incomplete.is_some() {
+                return Err(ReplicateError::Running { name, there }.into()); // which has begun since
+            }
+            return Err(ReplicateError::Changed { name, there, base, own, volume }.into());
+        }
         if bytes > 0 || source.volume.size != here.size {
             self.news.set(|news| news.lag_bytes = Some(bytes));
-            let is_as_it_was = target.volume.size == copy.size && written_since(&target.client, &copy)? == 0;
-            if !is_as_it_was && target.volume.incomplete.is_none() {
-                let (base, own) = (copy.full_name().to_string(), source.client.servers().join(","));
-                return Err(ReplicateError::Changed { name, there, base, own, volume }.into());
-            }
             return Ok(None);
         }
         let note = NoteReplica { of: source.of(), as_of_unix_ms };
@@ -268,16 +270,15 @@ impl Rounds {
         self.link.check()
     }
 
+    /// How it begins to write to the replica, as that was last looked at.
+    fn receive(&self, epoch: u32, done: u64) -> Receive {
+        let volume = &self.link.target.volume;
+        let base = volume.replica.as_ref().and_then(|replica| replica.base);
+        let before = volume.incomplete.map(|incomplete| incomplete.import);
+        Receive { of: self.link.source.of(), import: number(), base, before, epoch, done }
+    }
+
     fn send(&mut self, to: &SnapshotInfo, from: u64) -> Result<(), CommandError> {
-        // Another replication may have begun or ended a round since this one was planned.
-        let held = |side: &Side| side.volume.replica.as_ref().map(|replica| (replica.base, replica.receives));
-        let planned = held(&self.link.target);
-        self.link.target.look()?;
-        let is_as_planned = held(&self.link.target) == planned && self.link.target.volume.imports == 0;
-        if !is_as_planned {
-            let (name, there) = (self.link.target.volume.name.clone(), self.link.target.there());
-            return Err(ReplicateError::Running { name, there }.into());
-        }
         let base = self.link.common().map(|(here, _)| here);
         let Link { source, target } = &self.link;
         self.meter.reached.store(from, Ordering::Relaxed);
@@ -287,11 +288,11 @@ impl Rounds {
         let _hold = Hold::with_news(&target.client, replica.clone(), HoldUse::Import, told);
         let held = |snapshot: &SnapshotInfo| Hold::begin(&source.client, snapshot.by_id(), HoldUse::Export);
         let _holds = (held(to), base.as_ref().map(held));
-        let receive = Receive { of: source.of(), import: number(), epoch: to.epoch, done: from };
+        let receive = self.receive(to.epoch, from);
         let _: Done = target.client.post_repeatable(&path(route::VOLUME_RECEIVE, &replica), &receive)?;
         if target.volume.size != to.size {
-            let shrink = target.volume.size > to.size;
-            let asked = ResizeVolume { size: to.size, shrink, force: true, replica_of: Some(receive.of) };
+            let (shrink, import) = (target.volume.size > to.size, Some(receive.import));
+            let asked = ResizeVolume { size: to.size, shrink, force: true, replica_of: Some(receive.of), import };
             let _: VolumeInfo = target.client.post_repeatable(&path(route::VOLUME_RESIZE, &replica), &asked)?;
         }
         let sending = Sending {

@@ -79,7 +79,7 @@ pub fn resized(client: &Client, volume: VolumeInfo, wanted: Wanted, shrink: bool
     } else if !grows && !shrink {
         return Err(TransferError::TooLarge { name: volume.name, found: output::size(found), wanted: size }.into());
     }
-    let asked = ResizeVolume { size, shrink: !grows, force: false, replica_of: None };
+    let asked = ResizeVolume { size, shrink: !grows, force: false, replica_of: None, import: None };
     let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &volume.by_id()), &asked)?;
     let (name, became) = (&volume.name, if grows { "larger" } else { "smaller" });
     // Standard output is for the answer alone.
