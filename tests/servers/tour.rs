@@ -4,8 +4,8 @@ use super::ring::Ring;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A minute, on a machine that has other things to do as well.
-const MINUTE: Duration = Duration::from_secs(60);
+/// A minute is enough for it; the machine has other things to do as well.
+const TWO_MINUTES: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_tour_shows_what_four_servers_outlive_and_leaves_them_up_and_a_second_one_finds_its_own_volume() {
@@ -13,7 +13,7 @@ fn a_tour_shows_what_four_servers_outlive_and_leaves_them_up_and_a_second_one_fi
     for round in 0..2 {
         let begun = Instant::now();
         let said = ring.dev(&["tour", "--memory", "-o", "json"]).succeeded();
-        assert!(begun.elapsed() < MINUTE, "round {round} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < TWO_MINUTES, "round {round} took {:?}", begun.elapsed());
         let told: Value = serde_json::from_str(&said).expect("JSON");
         let steps: Vec<&str> =
             told["steps"].as_array().expect("a list").iter().filter_map(|step| step["step"].as_str()).collect();

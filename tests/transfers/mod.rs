@@ -5,6 +5,7 @@ mod damage;
 mod holds;
 mod holes;
 mod identity;
+mod images;
 mod incomplete;
 mod races;
 mod send;

@@ -17,6 +17,8 @@ pub struct Client {
     /// The one that answered last, of several.
     answering: Mutex<Option<usize>>,
     token: Option<String>,
+    /// Where the token is looked for.
+    token_variable: &'static str,
     /// How long it goes on to ask when none answers.
     patience: Duration,
 }
@@ -42,10 +44,10 @@ pub enum ClientError {
     #[error("{message}")]
     Refused { message: String, kind: ErrorKind },
     #[error(
-        "the server at {address} refuses the token: set TEPAL_TOKEN to what its data folder's file `token` says, or unset it and name \
-         the folder by --dir"
+        "the server at {address} refuses the token: set {variable} to what its data folder's file `token` says{}",
+        if *.variable == TOKEN { ", or unset it and name the folder by --dir" } else { "" }
     )]
-    Token { address: String },
+    Token { address: String, variable: &'static str },
     #[error("what answers at {address} is no Tepal server: {reason}")]
     Strange { address: String, reason: String },
 }
@@ -110,6 +112,8 @@ impl ClientError {
     }
 }
 
+/// The variable of the environment that has the token.
+const TOKEN: &str = "TEPAL_TOKEN";
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longer than any operation should take; a paused server isn't waited for without end.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -146,7 +150,7 @@ impl Client {
     pub fn new(servers: Vec<String>, token: Option<String>) -> Self {
         let (answering, patience) = (Mutex::default(), Duration::ZERO);
         // A connection kept from before a restart of the server would fail the next request.
-        Client { agent: agent(ANSWER, 0), servers, answering, token, patience }
+        Client { agent: agent(ANSWER, 0), servers, answering, token, token_variable: TOKEN, patience }
     }
 
     /// The same client, which gives up sooner: for asking whether a server is there.
@@ -163,6 +167,11 @@ impl Client {
     /// Bytes that a question with a body is answered with.
     pub fn post_for_bytes(&self, path: &str, body: &impl Serialize) -> Result<Vec<u8>, ClientError> {
         self.send(Repeat::Freely, ANSWER, path, (body, MAX_DATA + 1)).map(|(_, bytes)| bytes)
+    }
+
+    /// The same client, whose token is looked for in this variable of the environment.
+    pub fn with_token_of(self, token_variable: &'static str) -> Self {
+        Client { token_variable, ..self }
     }
 
     /// The addresses that it knows.
@@ -191,7 +200,8 @@ impl Client {
     pub fn another(&self) -> Client {
         let answering = Mutex::new(*self.answering());
         let (agent, servers, token) = (self.agent.clone(), self.servers.clone(), self.token.clone());
-        Client { agent, servers, answering, token, patience: Duration::ZERO }
+        let (token_variable, patience) = (self.token_variable, Duration::ZERO);
+        Client { agent, servers, answering, token, token_variable, patience }
     }
 
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
@@ -290,6 +300,9 @@ impl Client {
                             *self.answering() = Some(number);
                             return Ok((address.clone(), said));
                         }
+                        Err(ClientError::Token { address, .. }) => {
+                            ClientError::Token { address, variable: self.token_variable }
+                        }
                         Err(error) => error,
                     };
                 // Where nothing was sent, another server may be asked anything.
@@ -361,7 +374,7 @@ fn checked(address: &str, mut response: Response<Body>) -> Result<Response<Body>
     }
     let body = response.body_mut().with_config().limit(MAX_ANSWER).read_to_vec().unwrap_or_default();
     if status.as_u16() == ErrorKind::Unauthorized.http_status() {
-        return Err(ClientError::Token { address: address.to_owned() });
+        return Err(ClientError::Token { address: address.to_owned(), variable: TOKEN });
     }
     match serde_json::from_slice::<ApiError>(&body) {
         Ok(ApiError { error, kind }) => Err(ClientError::Refused { message: error, kind }),

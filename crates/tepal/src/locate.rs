@@ -171,7 +171,7 @@ pub fn other(addresses_said: &str) -> Result<Client, LocateError> {
     let servers = addresses("the other cluster", addresses_said)?;
     let said = std::env::var("TEPAL_TO_TOKEN").ok().filter(|text| !text.is_empty());
     let token = said.or_else(|| servers.iter().find_map(|address| Keyring::find()?.get(address)));
-    Ok(Client::new(servers, token))
+    Ok(Client::new(servers, token).with_token_of("TEPAL_TO_TOKEN"))
 }
 
 /// The addresses that were given, and by what.

@@ -34,6 +34,16 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
                 (false, _) => "fragments are",
             };
             let held = named(drives, state);
+            if *here < fragments.data.into() {
+                let back = match drives.iter().any(|drive| may_return(*drive, state)) {
+                    true => comeback(drives, state),
+                    false => format!("`tepal volume accept-loss {volume}` says what that costs"),
+                };
+                let data = fragments.data;
+                return format!(
+                    "reads and writes wait: {data} fragments are needed, and only {here} {copies} here without {held}: {back}"
+                );
+            }
             let copy =
                 format!("copy the volume to other drives: `tepal volume export {volume} | tepal volume import NEW`");
             let todo = match drives.iter().any(|drive| may_return(*drive, state)) {

@@ -250,6 +250,18 @@ fn is_left(state: &State, map: MapId, column: usize) -> bool {
     holders.is_some_and(|holders| !holders.iter().all(|holder| is_failed(holder.drive)))
 }
 
+/// Whether so much of a column is here that another drive can be given its part. Else a move waits, and takes no other one's turn.
+fn has_enough(state: &State, map: MapId, column: usize) -> bool {
+    let Some(record) = state.maps.get(&map) else { return false };
+    let is_here = |id: DriveId| {
+        let drive = state.drives.get(&id);
+        drive.is_some_and(|drive| matches!(drive.state, DriveState::Up | DriveState::Behind))
+    };
+    let holders = record.columns.get(column).map_or(&[][..], |column| &column.holders);
+    let complete = holders.iter().filter(|holder| holder.status.is_complete() && is_here(holder.drive));
+    complete.count() >= usize::from(record.layout.fragments().data)
+}
+
 /// Calls moves off that can't come to their end.
 fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     let holds = |id: DriveId| state.drives.get(&id).is_some_and(|record| is_to_hold(state, record, gone));
@@ -304,7 +316,10 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
     let candidates = candidates_of(state, pool, gone, &maps);
     let mut room = Room::of(state, pool, gone, &known.spaces);
     let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
-    for (.., join) in joins(state).filter(|&(map, column, join)| !known.is_slow((map, column, join.to), now)) {
+    let goes_on = |&(map, column, join): &(MapId, u32, JoinRecord)| {
+        has_enough(state, map, column as usize) && !known.is_slow((map, column, join.to), now)
+    };
+    for (.., join) in joins(state).filter(goes_on) {
         *busy.entry(join.to).or_default() += 1;
         *busy.entry(join.from).or_default() += 1;
     }
@@ -332,7 +347,7 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
         let rests = known.pauses.holds(change.to, now);
         if is_under_way
-            || !is_left(state, map, column)
+            || !has_enough(state, map, column)
             || rests
             || !is_up(change.to)
             || !is_free(change.to)

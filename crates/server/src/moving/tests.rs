@@ -208,6 +208,28 @@ async fn what_only_a_lost_drive_had_is_moved_nowhere() {
     assert_eq!(cluster.next(&[]), []);
 }
 
+/// Story: a raid5 volume had lost two of three drives. Its columns joined the new drive and waited, as many as may move to a drive at once,
+/// and a mirror beside them that had a whole copy got no second one.
+#[tokio::test(flavor = "current_thread")]
+async fn a_column_with_too_few_fragments_takes_no_others_turn() {
+    let cluster = cluster(&[1, 1, 1], "ec:2+1").await;
+    let (name, layout, pool) = ("w".to_owned(), Some("mirror:2".to_owned()), DEFAULT_POOL.to_owned());
+    cluster.done(Command::CreateVolume { name, size: 1 << 30, layout, pool }).await;
+    cluster.add(4, 1).await;
+    cluster.becomes(11, DriveState::Failed).await;
+    let coded = cluster.state().volume_named("v").expect("the first").map;
+    let is_of_code = |command: &Command| matches!(command, Command::BeginMove { map, .. } if *map == coded);
+    let begun = cluster.next(&[]);
+    assert!(begun.iter().any(is_of_code), "two of three fragments are here");
+    for command in begun.into_iter().filter(is_of_code) {
+        cluster.done(command).await;
+    }
+    assert!(cluster.ways(&Moves::default()).is_empty(), "the new drive takes no more at a time");
+    cluster.becomes(21, DriveState::Missing).await;
+    let begun = cluster.next(&[]);
+    assert!(!begun.is_empty() && !begun.iter().any(is_of_code), "{begun:?}");
+}
+
 /// Story: drives were full, and with them the way to another layout was blocked. A drive was added, and nothing came to it, since nothing
 /// was evened out of what was on its way.
 #[tokio::test(flavor = "current_thread")]

@@ -189,9 +189,10 @@ fn read(arguments: &ApplyArguments) -> Result<Wanted, ApplyError> {
     if let Some(folder) = &arguments.devices {
         let folder = std::path::absolute(folder).map_err(failed)?;
         for drive in &mut wanted.drives {
-            let name = Path::new(&drive.device).strip_prefix("/dev").unwrap_or(Path::new(&drive.device));
-            let name = name.strip_prefix("/").unwrap_or(name);
-            drive.device = folder.join(name).to_string_lossy().into_owned();
+            let device = Path::new(&drive.device);
+            // What is nowhere below /dev is at its own place.
+            let place = device.strip_prefix("/dev").map_or_else(|_| folder.join(device), |name| folder.join(name));
+            drive.device = place.to_string_lossy().into_owned();
         }
     }
     Ok(wanted)
@@ -211,7 +212,8 @@ fn now(client: &Client) -> Result<Now, CommandError> {
         [only] => Some(only.id),
         _ => None,
     };
-    Ok(Now { drives, pools: client.get(route::POOLS)?, volumes: client.get(route::VOLUMES)?, server })
+    let (servers, pools) = (servers.iter().map(|server| server.id).collect(), client.get(route::POOLS)?);
+    Ok(Now { drives, pools, volumes: client.get(route::VOLUMES)?, servers, server })
 }
 
 /// What was made, to be taken out again.

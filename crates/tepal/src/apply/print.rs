@@ -40,6 +40,20 @@ fn options(volume: &VolumeInfo) -> Option<&str> {
     volume.layout.split_once(';').map(|(_, options)| options).filter(|_| volume.layout.starts_with("plexes:"))
 }
 
+/// A remark on a volume that neither form can say as it is.
+fn shorter(volume: &VolumeInfo, plexes: &Plexes) -> String {
+    let (has, all) = (volume.size, plexes.size());
+    match has < all {
+        true => format!(
+            "# volume {} has {} of its plexes' {}, which `tepal apply` gives it\n",
+            volume.name,
+            exact(has),
+            exact(all)
+        ),
+        false => String::new(),
+    }
+}
+
 /// In Vinum's own form, as its `printconfig` writes it: sizes in sectors.
 pub fn vinum(now: &Now) -> String {
     let mut text = String::new();
@@ -62,6 +76,7 @@ pub fn vinum(now: &Now) -> String {
                 if let Some(options) = options(volume) {
                     let _ = writeln!(text, "# volume {} has {options} too, which stays as it is", volume.name);
                 }
+                text += &shorter(volume, plexes);
                 vinum_volume(&mut text, now, (&volume.name, plexes));
             }
             None => {
@@ -134,7 +149,10 @@ pub fn toml(now: &Now) -> String {
         let _ = writeln!(text, "[[volume]]\nname = {:?}\npool = {:?}", volume.name, volume.pool);
         let layout: Option<Layout> = volume.layout.parse().ok();
         match layout.as_ref().and_then(Layout::plexes) {
-            Some(plexes) => plexes.plexes().iter().for_each(|plex| toml_plex(&mut text, now, plex)),
+            Some(plexes) => {
+                text += &shorter(volume, plexes);
+                plexes.plexes().iter().for_each(|plex| toml_plex(&mut text, now, plex));
+            }
             None => {
                 let _ = writeln!(text, "size = {:?}\nlayout = {:?}", exact(volume.size), volume.layout);
             }

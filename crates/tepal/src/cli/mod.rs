@@ -16,8 +16,8 @@ pub use replicate::{DemoteArguments, ReplicateArguments, ReplicateCommand};
 pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
-    ImportArguments, LayoutCommand, PoolCommand, RebuildArguments, ReceiveArguments, SendArguments, ServerCommand,
-    VolumeCommand,
+    IMAGE_FORMATS, ImportArguments, LayoutCommand, PoolCommand, RebuildArguments, ReceiveArguments, SendArguments,
+    ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};

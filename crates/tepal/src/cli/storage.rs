@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
 use tepal_server::api::types::{SnapshotName, SourceName};
 
+/// Formats of images that are read, as QEMU calls them.
+pub const IMAGE_FORMATS: [&str; 9] = ["raw", "qcow2", "vmdk", "vhdx", "vpc", "vdi", "qcow", "qed", "parallels"];
+
 /// Whether to wait for what goes on after the command was accepted.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct WaitArguments {
@@ -415,9 +418,10 @@ pub enum VolumeCommand {
         tepal volume export v0@mon --as tepal | ssh other tepal volume import v0\n\n\
         A volume that is written to meanwhile gives bytes of different times: export a snapshot of it.")]
     Export(ExportArguments),
-    /// Write standard input to a volume, from its beginning; or apply what `export --since` has written
+    /// Write standard input, an image or another system's disk to a volume; or apply what `export --since` has written
     #[command(
-        after_help = "Example: tepal volume import v0 < v0.img\n\nA volume that doesn't exist is created: with --size, \
+        after_help = "Examples:\n  tepal volume import v0 < v0.img\n  tepal volume import v0 --from vm.qcow2 --verify\n  \
+        tepal volume import v0 --from nbd://host/export\n\nA volume that doesn't exist is created: with --size, \
         else as large as the file. One that exists is enlarged if a file needs it; past the end of a raw image \
         it keeps what it has.\n\nWhat `export` has written `--as tepal` or with `--since` is known by how it begins. What `--as tepal` wrote \
         says how large the volume is. A volume is incomplete until its import ends: it's not attached or exported unless by force, and no \
@@ -544,14 +548,29 @@ pub struct ImportArguments {
     #[arg(long)]
     pub shrink: bool,
     /// Take the input for an image, whatever it begins with
-    #[arg(long)]
+    #[arg(long, conflicts_with = "from")]
     pub raw: bool,
+    /// Import this instead of the bytes on standard input: an image of a virtual machine (qcow2, VMDK, VHDX and others, by QEMU's tools),
+    /// a disk, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `-` for an image on standard input
+    #[arg(long, value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
+    pub from: Option<String>,
+    /// The image's format, if it isn't to be found out
+    #[arg(long, requires = "from", value_parser = clap::builder::PossibleValuesParser::new(IMAGE_FORMATS))]
+    pub format: Option<String>,
+    /// Let the image take bytes from other files that it names, as its backing file
+    #[arg(long, requires = "from")]
+    pub backing: bool,
+    /// Read the source once more in the end, and compare the volume with it
+    #[arg(long, requires = "from")]
+    pub verify: bool,
 }
 
 impl ImportArguments {
     /// Without any option.
     pub fn of(name: String) -> Self {
         let (size, layout, pool) = (None, None, None);
-        ImportArguments { name, size, layout, pool, force: false, resume: false, shrink: false, raw: false }
+        let (force, resume, shrink, raw, backing, verify) = Default::default();
+        let (from, format) = (None, None);
+        ImportArguments { name, size, layout, pool, force, resume, shrink, raw, from, format, backing, verify }
     }
 }

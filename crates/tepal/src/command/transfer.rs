@@ -1,12 +1,14 @@
 //! `tepal volume export` and `import`: a volume's bytes to and from a stream, in pieces over the API.
 //!
 //! Holes aren't sent: an export to a file leaves holes there, and an import has zeros freed instead of written. An image is
-//! nothing but the volume's bytes; differences have a form of their own.
+//! nothing but the volume's bytes; differences have a form of their own. Images of other systems are read through QEMU's tools.
 
 mod difference;
 pub mod history;
 mod image;
+mod image_file;
 mod input;
+mod nbd;
 mod reader;
 mod sink;
 mod stream;
@@ -19,11 +21,15 @@ use crate::cli::{ExportArguments, Form, ImportArguments};
 use crate::client::{Client, ClientError};
 use crate::difference_file::{DifferenceError, MAGIC, begins_as_damaged};
 use crate::output::Output;
+use image::Begun;
+use image_file::{Image, ImageError};
 use input::Input;
+use nbd::{Address, AddressError};
 use reader::Reader;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use tepal_server::api::types::{Range, SnapshotName, VolumeInfo};
 
 #[derive(Debug, thiserror::Error)]
@@ -36,8 +42,22 @@ pub enum TransferError {
         "standard input is a terminal: give the bytes from a file or a command, as in `tepal volume import {0} < FILE`"
     )]
     FromTerminal(String),
-    #[error("standard input: {0}")]
+    #[error("the input can't be read: {0}")]
     Input(io::Error),
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    #[error("{address}: {error}")]
+    Server { address: String, error: io::Error },
+    #[error("{0} has differences or a sent volume, not an image: give it as standard input, with `< FILE`")]
+    NotAnImage(String),
+    #[error("what is on standard input has no room in {}, where it's kept until it's imported: set TMPDIR ({error})", .folder.display())]
+    Spool { folder: PathBuf, error: io::Error },
+    #[error(
+        "volume '{name}' differs from what was imported, from byte {offset} on: if nobody has written to either meanwhile, import it again"
+    )]
+    Differs { name: String, offset: u64 },
     #[error("not all of {what} was written to standard output: {error}")]
     Output { what: String, error: io::Error },
     #[error(
@@ -45,17 +65,17 @@ pub enum TransferError {
     )]
     SourceGone { what: String, done: String, size: String },
     #[error(
-        "volume '{name}' was removed when {done} of standard input were written to it: they are gone with it, and nothing is in what has \
+        "volume '{name}' was removed when {done} of the input were written to it: they are gone with it, and nothing is in what has \
          its name now"
     )]
     TargetGone { name: String, done: String },
     #[error(
-        "volume '{name}' has {done} of standard input, and the rest is not written: {error}; it's incomplete until an import of it ends, and \
+        "volume '{name}' has {done} of the input, and the rest is not written: {error}; it's incomplete until an import of it ends, and \
          --resume goes on with one"
     )]
     Unwritten { name: String, done: String, error: ClientError },
     #[error(
-        "volume '{name}' has {done} of standard input, and the rest is not written: {error}; `tepal volume show {name}` says whether it's \
+        "volume '{name}' has {done} of the input, and the rest is not written: {error}; `tepal volume show {name}` says whether it's \
          incomplete"
     )]
     Overtaken { name: String, done: String, error: Box<ClientError> },
@@ -91,7 +111,7 @@ pub enum TransferError {
     )]
     NothingToResume(String),
     #[error(
-        "volume '{name}' has {done} of an import already, and standard input is shorter: nothing is changed; give what was begun with"
+        "volume '{name}' has {done} of an import already, and the input is shorter: nothing is changed; give what was begun with"
     )]
     Shorter { name: String, done: String },
     #[error(
@@ -260,7 +280,10 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|&first| first == 0 && bytes[1..] == bytes[..bytes.len() - 1])
 }
 
-pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Result<(), CommandError> {
+pub fn import(client: &Client, output: Output, mut arguments: ImportArguments) -> Result<(), CommandError> {
+    if let Some(from) = arguments.from.take() {
+        return import_from(client, output, arguments, &from);
+    }
     let stdin = io::stdin();
     if stdin.is_terminal() {
         return Err(TransferError::FromTerminal(arguments.name).into());
@@ -281,7 +304,69 @@ pub fn import(client: &Client, output: Output, arguments: ImportArguments) -> Re
     }
     let length = place.map(|(from, end)| end.saturating_sub(from));
     let place = place.map(|(from, end)| (from + begun as u64, end));
-    image::import(client, output, arguments, Input::new(input, &beginning, place), length)
+    let content = Box::new(Input::new(input, &beginning, place));
+    image::import(client, output, arguments, Begun { content, length, server: None }, None)
+}
+
+/// An image of any format, or what an NBD server has.
+fn import_from(client: &Client, output: Output, arguments: ImportArguments, from: &str) -> Result<(), CommandError> {
+    let spooled;
+    let open: Box<dyn Fn() -> Result<Begun<'static>, CommandError>> = if nbd::is_address(from) {
+        let address: Address = from.parse().map_err(TransferError::from)?;
+        let of_server = |error| TransferError::Server { address: from.to_owned(), error };
+        Box::new(move || {
+            let (export, size) = address.open().map_err(of_server)?;
+            Ok(Begun { content: Box::new(export), length: Some(size), server: None })
+        })
+    } else {
+        let path = if from == "-" {
+            spooled = spool()?;
+            spooled.path()
+        } else {
+            Path::new(from)
+        };
+        let image = Image::look(path, arguments.format.as_deref(), arguments.backing).map_err(TransferError::from)?;
+        Box::new(move || begin_image(&image, from))
+    };
+    let begun = open()?;
+    let again = arguments.verify.then_some(&*open);
+    image::import(client, output, arguments, begun, again)
+}
+
+fn begin_image(image: &Image, from: &str) -> Result<Begun<'static>, CommandError> {
+    let Some(path) = image.raw() else {
+        let (server, export, size) = image.serve().map_err(TransferError::from)?;
+        return Ok(Begun { content: Box::new(export), length: Some(size), server: Some(server) });
+    };
+    let of_file = |error| TransferError::Image(ImageError::File { path: path.to_owned(), error });
+    let mut file = File::open(path).map_err(of_file)?;
+    let mut beginning = vec![0; MAGIC.len()];
+    let begun = fill(&mut file, &mut beginning).map_err(of_file)?;
+    if beginning == MAGIC || beginning == history::MAGIC {
+        return Err(TransferError::NotAnImage(from.to_owned()).into());
+    } else if begun == 0 {
+        return Err(of_file(io::Error::other("it's empty")).into());
+    }
+    // Of a disk, the length is where its end is.
+    let end = file.seek(io::SeekFrom::End(0)).map_err(of_file)?;
+    file.rewind().map_err(of_file)?;
+    let content = Box::new(Input::new(file, &[], Some((0, end))));
+    Ok(Begun { content, length: Some(end), server: None })
+}
+
+/// Standard input as a file, for formats whose beginning says where the rest is.
+fn spool() -> Result<tempfile::NamedTempFile, CommandError> {
+    let no_room = |error| TransferError::Spool { folder: std::env::temp_dir(), error };
+    let mut file = tempfile::Builder::new().prefix("tepal-import-").tempfile().map_err(no_room)?;
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return Err(TransferError::Input(io::Error::other(
+            "standard input is a terminal: give an image, as in `< FILE`",
+        ))
+        .into());
+    }
+    io::copy(&mut stdin.lock(), &mut file).map_err(no_room)?;
+    Ok(file)
 }
 
 /// Where a regular file is read from, and where it ends.

@@ -93,10 +93,14 @@ impl Draft {
             self.put_column_if_changed(map, column, column_record);
         }
         let is_beyond_code = |map: &MapRecord| {
-            let failed =
-                |column: &ColumnRecord| column.holders.iter().filter(|holder| self.has_failed(holder.drive)).count();
             let fragments = map.layout.fragments();
-            !fragments.are_copies() && map.columns.iter().any(|column| failed(column) > usize::from(fragments.code))
+            let has_too_few = |column: &ColumnRecord| {
+                let (failed, left): (Vec<&HolderRecord>, Vec<&HolderRecord>) =
+                    column.holders.iter().partition(|holder| self.has_failed(holder.drive));
+                let complete = left.iter().filter(|holder| holder.status.is_complete()).count();
+                !failed.is_empty() && complete < usize::from(fragments.data)
+            };
+            !fragments.are_copies() && map.columns.iter().any(has_too_few)
         };
         if given_up == 0 && self.state.maps_of(&record).any(|map| is_beyond_code(map)) {
             return Err(Refusal::NoOlderCopies(record.name.clone()));

@@ -126,6 +126,22 @@ fn the_newest_copies_left_are_complete_once_their_loss_is_accepted() {
     assert_eq!(refused(&state, Command::AcceptLoss { volume: VolumeId(9) }), Refusal::NoVolumeId(VolumeId(9)));
 }
 
+/// Story: of a raid5 volume one drive had missed writes, and another one was removed. `accept-loss` said that nothing was lost.
+#[test]
+fn a_code_with_too_few_complete_fragments_has_no_older_ones() {
+    let mut state = cluster(&[(1, 1), (2, 2), (3, 3)]);
+    done(&mut state, create("v", "ec:2+1;domain=drive"));
+    let volume = state.volume_named("v").unwrap().id;
+    done(&mut state, set(3, DriveState::Missing, None));
+    pass_over(&mut state, &[3]);
+    let nothing = Refusal::NothingLost { name: "v".to_owned() };
+    assert_eq!(refused(&state, Command::AcceptLoss { volume }), nothing, "drive 3 may return");
+    done(&mut state, set(2, DriveState::Missing, None));
+    done(&mut state, set(3, DriveState::Behind, None));
+    done(&mut state, set(2, DriveState::Failed, None));
+    assert_eq!(refused(&state, Command::AcceptLoss { volume }), Refusal::NoOlderCopies("v".to_owned()));
+}
+
 /// Story: two older copies were both taken for complete once the loss of the newest was accepted. One of them had taken all writes since it
 /// was back and the other hadn't, and reads gave the one or the other.
 #[test]

@@ -27,6 +27,7 @@ pub struct Now {
     pub drives: Vec<DriveInfo>,
     pub pools: Vec<PoolInfo>,
     pub volumes: Vec<VolumeInfo>,
+    pub servers: Vec<ServerId>,
     /// The only one, which has the devices of drives that don't say a server.
     pub server: Option<ServerId>,
 }
@@ -136,13 +137,24 @@ impl Plan {
     pub fn of(wanted: &Wanted, now: &Now) -> Result<Plan, Wrong> {
         let mut plan = Plan { notes: wanted.notes.clone(), ..Plan::default() };
         plan.pools(wanted, now)?;
+        let of_drives = wanted.drives.iter().map(|drive| (drive.at, &drive.pool));
+        let of_volumes = wanted.volumes.iter().map(|volume| (volume.at, &volume.pool));
+        for (at, pool) in of_drives.chain(of_volumes) {
+            let is_there = |pool: &&String| {
+                now.pools.iter().any(|it| it.name == **pool) || wanted.pools.iter().any(|it| it.name == **pool)
+            };
+            if let Some(pool) = pool.as_ref().filter(|pool| !is_there(pool)) {
+                return Err(Wrong::new(at, format!("there is no pool {}, and this file doesn't make it", shown(pool))));
+            }
+        }
         let (drives, mut space) = plan.drives(wanted, now)?;
         let before = now.volumes.iter().filter_map(|volume| Some((&*volume.name, layout_of(volume)?)));
         let before: BTreeMap<&str, Layout> = before.collect();
         // Clones have their origin's, and what a volume goes away from is taken until it's there.
         let from = now.volumes.iter().filter_map(|volume| volume.layout.parse::<Layout>().ok());
         let mut taken: Vec<Subdisk> = Vec::new();
-        for layout in from.chain(before.values().cloned()) {
+        // Where a volume's own subdisks overlap, the ones that it goes to are those that it's to have.
+        for layout in before.values().cloned().chain(from) {
             for disk in layout.plexes().into_iter().flat_map(Plexes::subdisks) {
                 if space.has(disk) {
                     space.take(disk);
@@ -240,6 +252,9 @@ impl Plan {
         }
         let known = match (by_name, by_place) {
             (None, None) => {
+                if !now.servers.contains(&server) {
+                    return wrong(format!("there is no server {server}, which is to have {device}"));
+                }
                 let (name, path, pool) = (name.clone(), device.clone(), drive.pool.clone());
                 self.steps.push(Step::AddDrive { name, server, path, pool, is_spare: drive.is_spare });
                 return Ok(None);
@@ -260,6 +275,13 @@ impl Plan {
             return wrong(format!("drive {name} is in pool {}, and can't go to {pool}", known.pool));
         }
         if drive.is_spare && known.purpose == DriveUse::Active {
+            let names_it = |volume: &&VolumeInfo| {
+                let layouts = [volume.layout.parse().ok(), layout_of(volume)];
+                layouts.iter().flatten().any(|layout: &Layout| layout.names(known.id))
+            };
+            if let Some(volume) = now.volumes.iter().find(names_it) {
+                return wrong(format!("drive {name} is to be a spare, and volume {} has subdisks on it", volume.name));
+            }
             self.steps.push(Step::SetUse { id: known.id, name: name.clone(), to: DriveUse::Spare });
         }
         Ok(Some(known.id))
@@ -286,10 +308,8 @@ impl Plan {
                     let note = note.map_err(|text| Wrong::new(wanted.at, format!("volume {}: {text}", wanted.name)))?;
                     self.notes.extend(note.map(|note| Wrong::new(wanted.at, note)));
                 }
-                let size = settled.plexes.size();
-                // A volume may be shorter than its plexes.
-                let size = known.filter(|_| had == Some(&settled.plexes)).map_or(size, |known| known.size);
-                (size, Some(with_options_of(before, settled.plexes)))
+                // Also where it has these plexes already: an earlier run may have ended before it grew.
+                (settled.plexes.size(), Some(with_options_of(before, settled.plexes)))
             }
         };
         let name = wanted.name.clone();

@@ -36,7 +36,7 @@ fn now(plans: &[&Plan]) -> Now {
         _ => None,
     };
     let volumes = steps.filter_map(volume).map(|said| serde_json::from_value(said).expect("a volume")).collect();
-    Now { drives, pools: Vec::new(), volumes, server: Some(ServerId(1)) }
+    Now { drives, pools: Vec::new(), volumes, servers: vec![ServerId(1)], server: Some(ServerId(1)) }
 }
 
 fn plan(text: &str, now: &Now) -> Result<Plan, Wrong> {
@@ -176,12 +176,29 @@ fn what_a_volume_leaves_is_not_given_to_a_new_one() {
 }
 
 #[test]
-fn a_volume_shorter_than_its_plexes_stays_so() {
+fn a_volume_shorter_than_its_plexes_grows() {
     let text = "volume v\nplex org concat\nsd length 512m drive a\n";
     let first = plan(text, &now(&[])).unwrap();
     let mut now = now(&[&first]);
     now.volumes[0].size = 300 << 20;
-    assert_eq!(plan(text, &now).unwrap().steps, []);
+    let grow = Step::Grow { name: "v".to_owned(), from: 300 << 20, to: 512 << 20 };
+    assert_eq!(plan(text, &now).unwrap().steps, [grow]);
+}
+
+/// Story: `apply` was killed while a volume's only subdisk grew in place. The next run took the bytes that the volume was leaving for
+/// somebody else's, wanted other ones, and was refused as the volume was on its way.
+#[test]
+fn an_interrupted_growth_in_place_goes_on() {
+    let of = |length: &str| format!("volume v\nplex org concat\nsd length {length} drive a\n");
+    let (short, long) = (plan(&of("40m"), &now(&[])).unwrap(), plan(&of("80m"), &now(&[])).unwrap());
+    let (mut now, longer) = (now(&[&short]), now(&[&long]));
+    let going = serde_json::json!({
+        "to": longer.volumes[0].layout, "done_bytes": 0, "total_bytes": 40 << 20, "state": "running",
+    });
+    now.volumes[0].migration = serde_json::from_value(going).expect("a migration");
+    let plan = plan(&of("80m"), &now).unwrap();
+    assert_eq!(plan.steps, [Step::Grow { name: "v".to_owned(), from: 40 << 20, to: 80 << 20 }]);
+    assert_eq!(plan.under_way, ["v"]);
 }
 
 #[test]

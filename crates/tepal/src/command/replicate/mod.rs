@@ -13,13 +13,14 @@ mod sending;
 
 use super::CommandError;
 use crate::cli::{Global, ReplicateArguments, ReplicateCommand};
+use crate::client::ClientError;
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use link::Link;
 use round::{Ended, Rounds};
 use std::io::Write;
 use std::time::{Duration, Instant};
-use tepal_server::api::types::{Done, VolumeInfo, path, route};
+use tepal_server::api::types::{CopyOf, Done, VolumeInfo, path, route};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicateError {
@@ -52,10 +53,12 @@ pub enum ReplicateError {
     Incomplete(String),
     #[error("volume '{0}' would be a replica of itself: name another cluster, or another volume by --as")]
     Itself(String),
+    #[error("{there} doesn't take what is sent: {error}")]
+    Unwritten { there: String, error: ClientError },
     #[error("snapshot '{what}' gave {found} bytes where {wanted} were asked for")]
     Short { what: String, wanted: u64, found: u64 },
     #[error(
-        "volume '{name}' has {bytes} that volume '{source_name}' lacks: what was written since their common snapshot '{base}'. It stays as it \
+        "volume '{name}' has {bytes} that {source_name} lacks: what was written since their common snapshot '{base}'. It stays as it \
          is. To give that up, use --discard; to keep it, `tepal snapshot create` and `tepal volume clone` it first"
     )]
     WouldLose { name: String, source_name: String, base: String, bytes: String },
@@ -146,7 +149,10 @@ fn promote(global: &Global, output: Output, name: &str, force: bool) -> Result<O
     output.show(&now, |now| {
         let Some(replica) = &before.replica else { return format!("volume {} is an ordinary volume", now.name) };
         let source = &replica.called;
-        let holds = match (now.incomplete, replica.as_of_unix_ms) {
+        // It may have waited for a round to end, of which what was asked before says nothing.
+        let ended = newest_copy(now).filter(|copy| Some(copy.epoch) != newest_copy(&before).map(|copy| copy.epoch));
+        let as_of_unix_ms = ended.map_or(replica.as_of_unix_ms, |copy| copy.taken_unix_ms);
+        let holds = match (now.incomplete, as_of_unix_ms) {
             (Some(_), _) => format!("is incomplete: it has a part of {source}"),
             (None, 0) => "holds what it did before".to_owned(),
             (None, as_of) => format!(
@@ -155,7 +161,7 @@ fn promote(global: &Global, output: Output, name: &str, force: bool) -> Result<O
                 link::now_ms().saturating_sub(as_of) / 1000
             ),
         };
-        let part = match (before.incomplete, now.incomplete) {
+        let part = match (before.incomplete.filter(|_| ended.is_none()), now.incomplete) {
             (Some(part), None) => {
                 format!("; {} of a newer snapshot, not all of it, were given up", output::size(part.done))
             }
@@ -164,4 +170,10 @@ fn promote(global: &Global, output: Output, name: &str, force: bool) -> Result<O
         format!("volume {} is promoted: it takes writes, and {holds}{part}", now.name)
     })?;
     Ok(Outcome::Done)
+}
+
+/// The original of the newest snapshot that replication has made.
+fn newest_copy(volume: &VolumeInfo) -> Option<CopyOf> {
+    let newest = volume.snapshots.iter().filter(|snapshot| snapshot.copy_of.is_some()).max_by_key(|it| it.epoch);
+    newest.and_then(|snapshot| snapshot.copy_of)
 }

@@ -300,6 +300,7 @@ impl Rounds {
             target: &target.client,
             base: base.as_ref(),
             to,
+            there: target.there(),
             replica: &replica,
             receive,
             pace: &self.pace,

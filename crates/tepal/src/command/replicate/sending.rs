@@ -39,6 +39,8 @@ pub struct Sending<'a> {
     pub target: &'a Client,
     pub base: Option<&'a SnapshotInfo>,
     pub to: &'a SnapshotInfo,
+    /// How its cluster is called, for people.
+    pub there: String,
     /// Stands for the replica's name.
     pub replica: &'a str,
     pub receive: Receive,
@@ -153,7 +155,9 @@ impl Sending<'_> {
         self.pace.turn(body.len() as u64);
         let began = Instant::now();
         let to = format!("{}?import={}", path(route::VOLUME_PIECES, self.replica), self.receive.import);
-        let Done {} = target.put_bytes(&to, &body)?;
+        // It may be that cluster that has no room.
+        let unwritten = |error| ReplicateError::Unwritten { there: self.there.clone(), error };
+        let Done {} = target.put_bytes(&to, &body).map_err(unwritten)?;
         self.meter.sent.fetch_add(body.len() as u64, Ordering::Relaxed);
         let took = began.elapsed();
         let now = piece.load(Ordering::Relaxed);

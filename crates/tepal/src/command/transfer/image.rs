@@ -1,6 +1,7 @@
 //! A volume's bytes as nothing but these bytes.
 
-use super::input::{Found, Input};
+use super::image_file::Server;
+use super::input::{Content, Found};
 use super::reader::{Part, Reader};
 use super::sink::Sink;
 use super::target::{Target, Wanted};
@@ -10,6 +11,7 @@ use crate::client::Client;
 use crate::command::CommandError;
 use crate::output::{self, Output, Progress};
 use std::fs::File;
+use tepal_server::api::types::{MapRun, VolumeInfo, path, route};
 
 pub fn export(reader: &Reader<'_>, file: File) -> Result<(), CommandError> {
     let source = reader.source;
@@ -28,14 +30,23 @@ pub fn export(reader: &Reader<'_>, file: File) -> Result<(), CommandError> {
     Ok(sink.finish().map_err(cut_off)?)
 }
 
-/// `length`: of the input, if it's known.
+/// What is imported, and its length if that is known.
+pub struct Begun<'a> {
+    pub content: Box<dyn Content + 'a>,
+    pub length: Option<u64>,
+    /// Serves the content.
+    pub server: Option<Server>,
+}
+
+/// `again`: the same content once more, to be compared with the volume in the end.
 pub fn import(
     client: &Client,
     output: Output,
     arguments: ImportArguments,
-    mut input: Input<'_>,
-    length: Option<u64>,
+    begun: Begun<'_>,
+    again: Option<&dyn Fn() -> Result<Begun<'static>, CommandError>>,
 ) -> Result<(), CommandError> {
+    let Begun { content: mut input, length, server } = begun;
     let (total, said) = (length, arguments.size);
     let wanted = length.map_or(Wanted::Unknown, Wanted::AtLeast);
     let mut target = Target::find_or_make(client, arguments, wanted)?;
@@ -80,7 +91,67 @@ pub fn import(
         _ => {}
     }
     let volume = target.finish()?;
-    drop(progress);
-    output.show(&volume, |volume| format!("{} are in volume {}", output::size(offset), target.as_called_in(volume)))?;
+    drop((progress, input, server));
+    if let Some(again) = again {
+        compare(client, &volume, again()?)?;
+    }
+    let verified = if again.is_some() { ", and are the same there as where they came from" } else { "" };
+    output.show(&volume, |volume| {
+        format!("{} are in volume {}{verified}", output::size(offset), target.as_called_in(volume))
+    })?;
     Ok(())
+}
+
+/// Whether the volume begins with this content.
+fn compare(client: &Client, volume: &VolumeInfo, begun: Begun<'_>) -> Result<(), CommandError> {
+    let Begun { content: mut input, length, server: _server } = begun;
+    let mut progress = Progress::new(format!("comparing {}", volume.name));
+    let (mut data, mut offset) = (Vec::with_capacity(PIECE as usize), 0);
+    let differs = |offset: u64| TransferError::Differs { name: volume.name.clone(), offset };
+    loop {
+        let told = match input.next(&mut data).map_err(TransferError::Input)? {
+            Found::End => return Ok(()),
+            Found::Zeros(length) => {
+                if let Some(at) = first_non_zero(client, volume, offset, length)? {
+                    return Err(differs(at).into());
+                }
+                length
+            }
+            Found::Data => {
+                let asked =
+                    format!("{}?offset={offset}&length={}", path(route::VOLUME_DATA, &volume.by_id()), data.len());
+                let there = client.get_bytes(&asked)?;
+                let is_same = there.len() == data.len() && there == data;
+                if !is_same {
+                    let same = there.iter().zip(&data).take_while(|(one, other)| one == other).count();
+                    return Err(differs(offset + same as u64).into());
+                }
+                data.len() as u64
+            }
+        };
+        offset += told;
+        progress.set(offset, length.unwrap_or(offset));
+    }
+}
+
+/// Of a stretch of the volume, its first byte that isn't zero. Holes aren't read.
+fn first_non_zero(client: &Client, volume: &VolumeInfo, offset: u64, length: u64) -> Result<Option<u64>, CommandError> {
+    let (mut at, end) = (offset, offset + length);
+    while at < end {
+        let map = format!("{}?offset={at}&length={}", path(route::VOLUME_MAP, &volume.by_id()), end - at);
+        for run in client.get::<Vec<MapRun>>(&map)? {
+            let until = (at + run.length).min(end);
+            while run.mapped && at < until {
+                let length = (until - at).min(PIECE);
+                let data = format!("{}?offset={at}&length={length}", path(route::VOLUME_DATA, &volume.by_id()));
+                let there = client.get_bytes(&data)?;
+                if let Some(found) = there.iter().position(|byte| *byte != 0) {
+                    return Ok(Some(at + found as u64));
+                }
+                at += length;
+            }
+            at = until;
+        }
+    }
+    Ok(None)
 }

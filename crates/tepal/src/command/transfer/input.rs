@@ -9,7 +9,12 @@ use std::io::{self, Read};
 /// Bytes that are looked at while they are in the processor's cache.
 const CHUNK: usize = 256 << 10;
 /// Zeros that are told of at once, so that it's seen that it goes on.
-const MOST_ZEROS: u64 = 1 << 30;
+pub const MOST_ZEROS: u64 = 1 << 30;
+
+/// What an image holds, from its beginning to its end.
+pub trait Content {
+    fn next(&mut self, data: &mut Vec<u8>) -> io::Result<Found>;
+}
 
 pub struct Input<'a> {
     file: File,
@@ -35,38 +40,6 @@ impl<'a> Input<'a> {
     pub fn new(file: File, beginning: &'a [u8], place: Option<(u64, u64)>) -> Self {
         widen(&file);
         Input { file, beginning, place, chunk: vec![0; CHUNK].into(), held: 0 }
-    }
-
-    pub fn next(&mut self, data: &mut Vec<u8>) -> io::Result<Found> {
-        data.clear();
-        let mut zeros = 0;
-        loop {
-            if self.held == 0 {
-                let hole = if self.beginning.is_empty() { self.skip_hole()? } else { 0 };
-                if hole > 0 && !data.is_empty() {
-                    // It's found again.
-                    self.go_back(hole)?;
-                    return Ok(Found::Data);
-                }
-                zeros += hole;
-                self.read()?;
-            }
-            let chunk = &self.chunk[..self.held];
-            match is_zero(chunk) {
-                _ if chunk.is_empty() && zeros > 0 => return Ok(Found::Zeros(zeros)),
-                _ if chunk.is_empty() && data.is_empty() => return Ok(Found::End),
-                true if !data.is_empty() => return Ok(Found::Data),
-                false if zeros > 0 => return Ok(Found::Zeros(zeros)),
-                true => zeros += chunk.len() as u64,
-                false => data.extend(chunk),
-            }
-            self.held = 0;
-            if data.len() as u64 + CHUNK as u64 > PIECE {
-                return Ok(Found::Data);
-            } else if zeros >= MOST_ZEROS {
-                return Ok(Found::Zeros(zeros));
-            }
-        }
     }
 
     fn read(&mut self) -> io::Result<()> {
@@ -101,6 +74,40 @@ impl<'a> Input<'a> {
         let Some((at, _)) = self.place else { return Ok(()) };
         lseek(&self.file, i64::try_from(at).unwrap_or(0), Whence::SeekSet)?;
         Ok(())
+    }
+}
+
+impl Content for Input<'_> {
+    fn next(&mut self, data: &mut Vec<u8>) -> io::Result<Found> {
+        data.clear();
+        let mut zeros = 0;
+        loop {
+            if self.held == 0 {
+                let hole = if self.beginning.is_empty() { self.skip_hole()? } else { 0 };
+                if hole > 0 && !data.is_empty() {
+                    // It's found again.
+                    self.go_back(hole)?;
+                    return Ok(Found::Data);
+                }
+                zeros += hole;
+                self.read()?;
+            }
+            let chunk = &self.chunk[..self.held];
+            match is_zero(chunk) {
+                _ if chunk.is_empty() && zeros > 0 => return Ok(Found::Zeros(zeros)),
+                _ if chunk.is_empty() && data.is_empty() => return Ok(Found::End),
+                true if !data.is_empty() => return Ok(Found::Data),
+                false if zeros > 0 => return Ok(Found::Zeros(zeros)),
+                true => zeros += chunk.len() as u64,
+                false => data.extend(chunk),
+            }
+            self.held = 0;
+            if data.len() as u64 + CHUNK as u64 > PIECE {
+                return Ok(Found::Data);
+            } else if zeros >= MOST_ZEROS {
+                return Ok(Found::Zeros(zeros));
+            }
+        }
     }
 }
 

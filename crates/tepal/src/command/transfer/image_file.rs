@@ -1,0 +1,246 @@
+//! Images of other systems, read through QEMU's tools: `qemu-img` says what a file is, `qemu-nbd` serves what is in it.
+
+use super::nbd::{Address, Export};
+use crate::cli::IMAGE_FORMATS;
+use serde::Deserialize;
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tepal_model::text::shown;
+
+/// A tool that is silent for longer is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error(
+        "{tool} is missing, which reads images of other systems: install it (Debian: qemu-utils); a raw image needs no tool by `< FILE`"
+    )]
+    NoTool { tool: &'static str },
+    #[error("{}: {error}", shown(&.path.display().to_string()))]
+    File { path: PathBuf, error: io::Error },
+    #[error("{} can't be read as an image: {said}", shown(&.path.display().to_string()))]
+    Refused { path: PathBuf, said: String },
+    #[error("{} has the format {format}, which isn't read: convert it by `qemu-img convert`", shown(&.path.display().to_string()))]
+    Format { path: PathBuf, format: String },
+    #[error("{} is encrypted: have `qemu-nbd` serve it with its key, and import from there", shown(&.path.display().to_string()))]
+    Encrypted { path: PathBuf },
+    #[error(
+        "{} takes bytes from other files: {}. If it may read those, say so by --backing",
+        shown(&.path.display().to_string()),
+        .others.join(", ")
+    )]
+    Others { path: PathBuf, others: Vec<String> },
+}
+
+/// A file, and how it's to be read.
+#[derive(Debug)]
+pub struct Image {
+    path: PathBuf,
+    format: String,
+}
+
+/// What `qemu-img info` says of a file.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Info {
+    format: String,
+    #[serde(default)]
+    encrypted: bool,
+    backing_filename: Option<String>,
+    #[serde(default)]
+    format_specific: Specific,
+}
+
+#[derive(Default, Deserialize)]
+struct Specific {
+    #[serde(default)]
+    data: Details,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Details {
+    data_file: Option<String>,
+    #[serde(default)]
+    extents: Vec<Extent>,
+}
+
+#[derive(Deserialize)]
+struct Extent {
+    filename: String,
+}
+
+impl Info {
+    /// Files that a reader of this one reads too.
+    fn others(self, path: &str) -> Vec<String> {
+        let Specific { data: Details { data_file, extents } } = self.format_specific;
+        let extents = extents.into_iter().map(|extent| extent.filename).filter(|name| name != path);
+        let mut others: Vec<String> = self.backing_filename.into_iter().chain(data_file).chain(extents).collect();
+        others.iter_mut().for_each(|name| *name = shown(name));
+        others
+    }
+}
+
+impl Image {
+    /// Looks what a file is, unless that is said. Other files are read with it only if that is allowed: an image can name any.
+    pub fn look(path: &Path, format: Option<&str>, with_others: bool) -> Result<Self, ImageError> {
+        let of_file = |error| ImageError::File { path: path.to_owned(), error };
+        // QEMU takes what is before a colon for a protocol, unless a path begins with a slash.
+        let path = std::path::absolute(path).map_err(of_file)?;
+        let found = std::fs::metadata(&path).map_err(of_file)?;
+        let format = match format {
+            None if found.file_type().is_block_device() => Some("raw"),
+            said => said,
+        };
+        if format == Some("raw") {
+            return Ok(Image { path, format: "raw".to_owned() });
+        }
+        let mut command = Command::new("qemu-img");
+        command.args(["info", "--output=json"]).args(format.iter().flat_map(|format| ["-f", format])).arg(&path);
+        let said = run(&mut command, "qemu-img", &path)?;
+        let info: Info = serde_json::from_slice(&said).map_err(|error| ImageError::Refused {
+            path: path.clone(),
+            said: format!("what qemu-img says isn't understood: {error}"),
+        })?;
+        if info.encrypted {
+            return Err(ImageError::Encrypted { path });
+        } else if !IMAGE_FORMATS.contains(&&*info.format) {
+            return Err(ImageError::Format { path, format: shown(&info.format) });
+        }
+        let format = info.format.clone();
+        let others = info.others(&path.display().to_string());
+        if !with_others && !others.is_empty() {
+            return Err(ImageError::Others { path, others });
+        }
+        check(&path, &format)?;
+        Ok(Image { path, format })
+    }
+
+    /// Its path, if nothing but the bytes of the file are in it.
+    pub fn raw(&self) -> Option<&Path> {
+        (self.format == "raw").then_some(&*self.path)
+    }
+
+    /// What is in it, and how long that is, served until that is dropped.
+    pub fn serve(&self) -> Result<(Server, Export, u64), ImageError> {
+        let of_folder = |error| ImageError::File { path: std::env::temp_dir(), error };
+        let folder = tempfile::Builder::new().prefix("tepal-import-").tempdir().map_err(of_folder)?;
+        let socket = folder.path().join("nbd.sock");
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--read-only", "--format", &self.format, "--socket"]).arg(&socket).arg(&self.path);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(|error| missing("qemu-nbd", &self.path, error))?;
+        let mut server = Server { child, _folder: folder };
+        let end = Instant::now() + PATIENCE;
+        let address = Address::unix(socket);
+        loop {
+            match address.open() {
+                Ok((export, size)) => return Ok((server, export, size)),
+                Err(error) => {
+                    let path = self.path.clone();
+                    if let Some(said) = server.ended() {
+                        return Err(ImageError::Refused { path, said });
+                    }
+                    let is_early = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+                    if !is_early || Instant::now() > end {
+                        return Err(ImageError::Refused { path, said: format!("qemu-nbd: {error}") });
+                    }
+                }
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+/// A `qemu-nbd`, which ends by itself when its only client has gone.
+pub struct Server {
+    child: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    /// What it says, once it has ended.
+    fn ended(&mut self) -> Option<String> {
+        self.child.try_wait().ok().flatten()?;
+        let mut said = String::new();
+        let _ = self.child.stderr.as_mut()?.take(64 << 10).read_to_string(&mut said);
+        Some(of_interest(&said))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+    }
+}
+
+/// QEMU reads zeros where an image that was cut off had its data. Formats that can't be checked are taken as they are.
+fn check(path: &Path, format: &str) -> Result<(), ImageError> {
+    /// Of `qemu-img check`: the image is damaged, or the check itself failed.
+    const BAD: [i32; 2] = [1, 2];
+    let mut command = Command::new("qemu-img");
+    command.args(["check", "--output=json", "-f", format]).arg(path).stdin(Stdio::null()).stderr(Stdio::null());
+    let status = command.stdout(Stdio::null()).status().map_err(|error| missing("qemu-img", path, error))?;
+    match status.code() {
+        Some(code) if BAD.contains(&code) => {
+            let said = format!("it's damaged or not all of it is there: `qemu-img check -f {format}` says more");
+            Err(ImageError::Refused { path: path.to_owned(), said })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a tool writes to standard output.
+fn run(command: &mut Command, tool: &'static str, path: &Path) -> Result<Vec<u8>, ImageError> {
+    let ended = command.stdin(Stdio::null()).output().map_err(|error| missing(tool, path, error))?;
+    match ended.status.success() {
+        true => Ok(ended.stdout),
+        false => {
+            let said = of_interest(&String::from_utf8_lossy(&ended.stderr));
+            Err(ImageError::Refused { path: path.to_owned(), said })
+        }
+    }
+}
+
+fn missing(tool: &'static str, path: &Path, error: io::Error) -> ImageError {
+    match error.kind() {
+        io::ErrorKind::NotFound => ImageError::NoTool { tool },
+        _ => ImageError::Refused { path: path.to_owned(), said: format!("{tool}: {error}") },
+    }
+}
+
+/// The last line of an error, without the tool's own name.
+fn of_interest(said: &str) -> String {
+    let line = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("the tool says nothing");
+    shown(line.split_once(": ").map_or(line, |(tool, rest)| if tool.starts_with("qemu") { rest } else { line }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_files_of_an_image_are_named() {
+        let info = |text: &str| serde_json::from_str::<Info>(text).expect("readable");
+        let alone = info(
+            r#"{"format": "vmdk", "format-specific": {"type": "vmdk", "data": {"extents": [{"filename": "/a"}]}}}"#,
+        );
+        assert!(alone.others("/a").is_empty());
+        let flat = info(r#"{"format": "vmdk", "format-specific": {"data": {"extents": [{"filename": "/a-flat"}]}}}"#);
+        assert_eq!(flat.others("/a"), ["/a-flat"]);
+        let chain = r#"{"format": "qcow2", "backing-filename": "b", "format-specific": {"data": {"data-file": "/d"}}, "virtual-size": 5}"#;
+        assert_eq!(info(chain).others("/a"), ["b", "/d"]);
+    }
+
+    #[test]
+    fn an_error_of_a_tool_is_its_last_line() {
+        let said = "qemu-img: warning: x\nqemu-img: Could not open '/a': Image is corrupt\n";
+        assert_eq!(of_interest(said), "Could not open '/a': Image is corrupt");
+        assert_eq!(of_interest("\n"), "the tool says nothing");
+    }
+}

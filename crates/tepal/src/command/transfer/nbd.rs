@@ -1,0 +1,720 @@
+//! An NBD server as the place that an image is read from: fixed newstyle negotiation, structured replies and the context
+//! `base:allocation` where the server has them (NBD protocol, `doc/proto.md` and `doc/uri.md`).
+
+use super::PIECE;
+use super::input::{Content, Found, MOST_ZEROS};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+use tepal_gateway::nbd::wire::{
+    self, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, RequestHeader, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
+    allocation, chunk, command, handshake_flag, option, option_reply,
+};
+use tepal_model::text::shown;
+
+const PORT: u16 = 10809;
+/// A server that is silent for longer is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of one read. Servers take 32 MiB, if they say nothing of it.
+const READ: u32 = 4 << 20;
+/// Requests and their bytes that are under way at a time.
+const MOST_ASKED: usize = 64;
+const MOST_BYTES: u64 = 16 << 20;
+/// Bytes of one question about holes.
+const STATUS: u64 = 1 << 31;
+/// Of an option's reply, and of a text in an error: far more than a server has to say.
+const LONGEST_WORD: u32 = 64 << 10;
+/// Runs of one answer about holes.
+const MOST_RUNS: u32 = 8 << 20;
+
+/// Where an export is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    place: Place,
+    export: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Unix(PathBuf),
+    /// HOST:PORT.
+    Tcp(String),
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error(
+        "'{0}' is not an address of an NBD export: write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH"
+    )]
+    Form(String),
+    #[error(
+        "'{0}' is an address for NBD over TLS, which an import doesn't speak: have `qemu-nbd` or a tunnel serve it on a unix socket"
+    )]
+    Tls(String),
+}
+
+/// Whether that is meant as an address, right or wrong.
+pub fn is_address(text: &str) -> bool {
+    ["nbd:", "nbds:", "nbd+", "nbds+"].iter().any(|scheme| text.starts_with(scheme))
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let wrong = || AddressError::Form(shown(text));
+        if text.starts_with("nbds") {
+            return Err(AddressError::Tls(shown(text)));
+        }
+        let (rest, is_unix) = match (text.strip_prefix("nbd://"), text.strip_prefix("nbd+unix://")) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(wrong()),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
+        let export = decoded(export).filter(|export| export.len() <= wire::MAX_STRING).ok_or_else(wrong)?;
+        let socket = query.split('&').find_map(|part| part.strip_prefix("socket="));
+        let place = match (is_unix, host, socket) {
+            (true, "", Some(socket)) if !socket.is_empty() => Place::Unix(decoded(socket).ok_or_else(wrong)?.into()),
+            (false, host, None) if !host.is_empty() && !host.contains('@') => {
+                let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+                Place::Tcp(if has_port { host.to_owned() } else { format!("{host}:{PORT}") })
+            }
+            _ => return Err(wrong()),
+        };
+        Ok(Address { place, export })
+    }
+}
+
+/// A text of a URI without its escapes (RFC 3986, 2.1).
+fn decoded(text: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        match (first, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                bytes.push((digit(high)? * 16 + digit(low)?) as u8);
+                rest = after;
+            }
+            (b'%', _) => return None,
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+impl Address {
+    pub fn unix(socket: PathBuf) -> Self {
+        Address { place: Place::Unix(socket), export: String::new() }
+    }
+
+    /// With its size, in bytes.
+    pub fn open(&self) -> io::Result<(Export, u64)> {
+        let stream = Stream::dial(&self.place)?;
+        let mut connection = Connection::new(stream)?;
+        let size = connection.negotiate(&self.export)?;
+        let (give, told) = sync_channel(2);
+        std::thread::spawn(move || connection.tell_all(size, &give));
+        Ok((Export { told, kept: None }, size))
+    }
+}
+
+/// What an export holds, from its beginning to its end. A thread reads it.
+pub struct Export {
+    told: Receiver<io::Result<Piece>>,
+    /// What was told and doesn't go with what came before.
+    kept: Option<Piece>,
+}
+
+enum Piece {
+    Data(Vec<u8>),
+    Zeros(u64),
+    End,
+}
+
+impl Content for Export {
+    fn next(&mut self, data: &mut Vec<u8>) -> io::Result<Found> {
+        data.clear();
+        let mut zeros = 0;
+        loop {
+            let piece = match self.kept.take() {
+                Some(piece) => piece,
+                None => self.told.recv().unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))?,
+            };
+            match piece {
+                Piece::Data(bytes) if zeros == 0 && (data.len() + bytes.len()) as u64 <= PIECE => data.extend(bytes),
+                Piece::Zeros(length) if data.is_empty() && (zeros == 0 || zeros + length <= MOST_ZEROS) => {
+                    zeros += length;
+                }
+                Piece::End if data.is_empty() && zeros == 0 => return Ok(Found::End),
+                piece => {
+                    self.kept = Some(piece);
+                    return Ok(if zeros > 0 { Found::Zeros(zeros) } else { Found::Data });
+                }
+            }
+        }
+    }
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn dial(place: &Place) -> io::Result<Self> {
+        match place {
+            Place::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Ok(Stream::Unix(stream))
+            }
+            Place::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+
+    fn twin(&self) -> io::Result<Self> {
+        match self {
+            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match self {
+            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer),
+        };
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the server is silent"),
+            _ => error,
+        })
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A part of the answer to an option: its kind, and its data.
+type Said = (u32, Vec<u8>);
+
+/// What was asked for, in order.
+enum Asked {
+    Zeros(u64),
+    /// By its cookie.
+    Read(u64),
+}
+
+/// A read that is under way.
+struct Pending {
+    offset: u64,
+    bytes: Vec<u8>,
+    filled: usize,
+    is_done: bool,
+}
+
+struct Connection {
+    reader: BufReader<Stream>,
+    writer: Stream,
+    /// Of a read, in bytes.
+    most: u32,
+    /// The context `base:allocation`, if the server has it.
+    context: Option<u32>,
+    next_cookie: u64,
+    pending: BTreeMap<u64, Pending>,
+    /// The question about holes that is under way.
+    status: Option<u64>,
+    /// What is known of what comes next: lengths, and whether they are zeros.
+    runs: VecDeque<(u64, bool)>,
+}
+
+impl Connection {
+    fn new(stream: Stream) -> io::Result<Self> {
+        let writer = stream.twin()?;
+        let reader = BufReader::with_capacity(64 << 10, stream);
+        let (pending, runs) = (BTreeMap::new(), VecDeque::new());
+        Ok(Connection { reader, writer, most: READ, context: None, next_cookie: 1, pending, status: None, runs })
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.reader.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn number(&mut self) -> io::Result<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn long_number(&mut self) -> io::Result<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn word(&mut self, length: u32) -> io::Result<Vec<u8>> {
+        if length > LONGEST_WORD {
+            return Err(nonsense("a word of the server is too long"));
+        }
+        let mut bytes = vec![0; length as usize];
+        self.reader.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Says hello and asks for the export: its size.
+    fn negotiate(&mut self, export: &str) -> io::Result<u64> {
+        if self.long_number()? != INIT_MAGIC || self.long_number()? != OPTION_MAGIC {
+            return Err(nonsense("what answers is no NBD server of today's kind"));
+        }
+        let flags = u16::from_be_bytes(self.array()?);
+        self.writer.write_all(
+            &u32::from(flags & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES)).to_be_bytes(),
+        )?;
+        let name = export.as_bytes();
+        let named = [&(name.len() as u32).to_be_bytes()[..], name].concat();
+        if self.option(option::STRUCTURED_REPLY, &[])?.is_ok() {
+            let context = b"base:allocation";
+            let asked = [&named[..], &1u32.to_be_bytes(), &(context.len() as u32).to_be_bytes(), context].concat();
+            let said = self.option(option::SET_META_CONTEXT, &asked)?.unwrap_or_default();
+            let found =
+                said.iter().find(|(kind, data)| *kind == option_reply::META_CONTEXT && data.get(4..) == Some(context));
+            self.context = found.and_then(|(_, data)| data.first_chunk().map(|id| u32::from_be_bytes(*id)));
+        }
+        let asked = [&named[..], &1u16.to_be_bytes(), &wire::info::BLOCK_SIZE.to_be_bytes()].concat();
+        let said = self
+            .option(option::GO, &asked)?
+            .map_err(|refused| io::Error::other(format!("export '{export}': {refused}")))?;
+        let of_info = |info: u16| {
+            let is_it =
+                move |(kind, data): &&Said| *kind == option_reply::INFO && data.starts_with(&info.to_be_bytes());
+            said.iter().find(is_it).map(|(_, data)| &data[2..])
+        };
+        if let Some([_, _, _, _, _, _, _, _, most @ ..]) = of_info(wire::info::BLOCK_SIZE)
+            && let Some(most) = most.first_chunk().map(|most| u32::from_be_bytes(*most)).filter(|most| *most >= 4096)
+        {
+            self.most = READ.min(most / 4096 * 4096);
+        }
+        let size = of_info(wire::info::EXPORT).and_then(|data| data.first_chunk());
+        size.map(|size| u64::from_be_bytes(*size))
+            .ok_or_else(|| nonsense("the server doesn't say how large the export is"))
+    }
+
+    /// The parts of the answer to an option; or why it's refused.
+    fn option(&mut self, asked: u32, data: &[u8]) -> io::Result<Result<Vec<Said>, String>> {
+        let head = [&OPTION_MAGIC.to_be_bytes()[..], &asked.to_be_bytes(), &(data.len() as u32).to_be_bytes()].concat();
+        self.writer.write_all(&[&head, data].concat())?;
+        let mut said = Vec::new();
+        loop {
+            if self.long_number()? != OPTION_REPLY_MAGIC || self.number()? != asked {
+                return Err(nonsense("no answer to an option where one must begin"));
+            }
+            let (kind, length) = (self.number()?, self.number()?);
+            let data = self.word(length)?;
+            match kind {
+                option_reply::ACK => return Ok(Ok(said)),
+                option_reply::ERR_TLS_REQUIRED => return Ok(Err("the server wants TLS".to_owned())),
+                option_reply::ERR_UNKNOWN => return Ok(Err("the server has none of that name".to_owned())),
+                kind if kind & option_reply::IS_ERROR != 0 => {
+                    return Ok(Err(format!(
+                        "refused with error {:#x}: {}",
+                        kind,
+                        shown(&String::from_utf8_lossy(&data))
+                    )));
+                }
+                kind => said.push((kind, data)),
+            }
+            if said.len() > 64 {
+                return Err(nonsense("the answer to an option has no end"));
+            }
+        }
+    }
+
+    /// Reads all, and gives it away piece by piece. Whoever takes it may go at any time.
+    fn tell_all(mut self, size: u64, give: &SyncSender<io::Result<Piece>>) {
+        let told = self.tell(size, give);
+        let _ = self.send(command::DISC, 0, 0); // a courtesy
+        let last = match told {
+            Ok(true) => Ok(Piece::End),
+            Ok(false) => return,
+            Err(error) => Err(error),
+        };
+        let _ = give.send(last);
+    }
+
+    /// `false` if nobody takes it any more.
+    fn tell(&mut self, size: u64, give: &SyncSender<io::Result<Piece>>) -> io::Result<bool> {
+        let (mut at, mut done) = (0, 0);
+        let mut asked = VecDeque::new();
+        loop {
+            let under_way =
+                |pending: &BTreeMap<u64, Pending>| pending.values().map(|it| it.bytes.len() as u64).sum::<u64>();
+            while at < size && asked.len() < MOST_ASKED && under_way(&self.pending) < MOST_BYTES {
+                let one = self.ask(at, size).map_err(|error| at_byte(at, &error))?;
+                at += match &one {
+                    Asked::Zeros(length) => *length,
+                    Asked::Read(cookie) => self.pending[cookie].bytes.len() as u64,
+                };
+                asked.push_back(one);
+            }
+            let piece = match asked.pop_front() {
+                None => return Ok(true),
+                Some(Asked::Zeros(length)) => Piece::Zeros(length),
+                Some(Asked::Read(cookie)) => {
+                    while !self.pending.get(&cookie).is_some_and(|read| read.is_done) {
+                        self.hear().map_err(|error| at_byte(done, &error))?;
+                    }
+                    Piece::Data(self.pending.remove(&cookie).map_or_else(Vec::new, |read| read.bytes))
+                }
+            };
+            done += match &piece {
+                Piece::Data(bytes) => bytes.len() as u64,
+                Piece::Zeros(length) => *length,
+                Piece::End => 0,
+            };
+            if give.send(Ok(piece)).is_err() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Asks for what comes at `at`.
+    fn ask(&mut self, at: u64, size: u64) -> io::Result<Asked> {
+        if self.runs.is_empty() {
+            let length = (size - at).min(STATUS);
+            match self.context {
+                None => self.runs.push_back((length, false)),
+                Some(_) => {
+                    self.status = Some(self.send(command::BLOCK_STATUS, at, length as u32)?);
+                    while self.status.is_some() {
+                        self.hear()?;
+                    }
+                    // It may tell of more than was asked for.
+                    let mut left = length;
+                    self.runs.retain_mut(|run| {
+                        run.0 = run.0.min(left);
+                        left -= run.0;
+                        run.0 > 0
+                    });
+                }
+            }
+        }
+        let (length, is_zero) = self.runs.pop_front().ok_or_else(|| nonsense("an empty answer about holes"))?;
+        if is_zero {
+            return Ok(Asked::Zeros(length));
+        }
+        let part = length.min(self.most.into());
+        if part < length {
+            self.runs.push_front((length - part, false));
+        }
+        let cookie = self.send(command::READ, at, part as u32)?;
+        let bytes = vec![0; part as usize];
+        self.pending.insert(cookie, Pending { offset: at, bytes, filled: 0, is_done: false });
+        Ok(Asked::Read(cookie))
+    }
+
+    fn send(&mut self, kind: u16, offset: u64, length: u32) -> io::Result<u64> {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        self.writer.write_all(&RequestHeader { flags: 0, kind, cookie, offset, length }.encode())?;
+        Ok(cookie)
+    }
+
+    /// Takes one reply, or one chunk of one.
+    fn hear(&mut self) -> io::Result<()> {
+        match self.number()? {
+            SIMPLE_REPLY_MAGIC => {
+                let (error, cookie) = (self.number()?, self.long_number()?);
+                refused(error, &[])?;
+                let read = self.pending.get_mut(&cookie).filter(|read| !read.is_done && read.filled == 0);
+                let read = read.ok_or_else(|| nonsense("an answer to nothing that was asked"))?;
+                self.reader.read_exact(&mut read.bytes)?;
+                read.is_done = true;
+                Ok(())
+            }
+            STRUCTURED_REPLY_MAGIC => self.hear_chunk(),
+            _ => Err(nonsense("no reply where one must begin")),
+        }
+    }
+
+    fn hear_chunk(&mut self) -> io::Result<()> {
+        let (flags, kind) = (u16::from_be_bytes(self.array()?), u16::from_be_bytes(self.array()?));
+        let (cookie, length) = (self.long_number()?, self.number()?);
+        match kind {
+            chunk::NONE if length == 0 => {}
+            chunk::OFFSET_DATA if length > 8 => {
+                let offset = self.long_number()?;
+                let part = part_of(&mut self.pending, cookie, offset, u64::from(length) - 8)?;
+                self.reader.read_exact(part)?;
+            }
+            chunk::OFFSET_HOLE if length == 12 => {
+                let (offset, hole) = (self.long_number()?, self.number()?);
+                part_of(&mut self.pending, cookie, offset, hole.into())?.fill(0);
+            }
+            chunk::BLOCK_STATUS if (12..=MOST_RUNS).contains(&length) && (length - 4).is_multiple_of(8) => {
+                self.hear_runs(cookie, (length - 4) / 8)?;
+            }
+            kind if kind & chunk::IS_ERROR != 0 && length >= 6 => {
+                let said = self.word(length)?;
+                let (error, after) = said.split_first_chunk().ok_or_else(|| nonsense("an error without a number"))?;
+                let text = after.split_first_chunk().map_or(&[][..], |(long, rest)| {
+                    rest.get(..usize::from(u16::from_be_bytes(*long))).unwrap_or_default()
+                });
+                refused(u32::from_be_bytes(*error).max(1), text)?;
+            }
+            _ => return Err(nonsense("a part of a reply that nobody asked for")),
+        }
+        if flags & chunk::DONE == 0 {
+            return Ok(());
+        }
+        match self.pending.get_mut(&cookie) {
+            Some(read) if read.filled == read.bytes.len() => read.is_done = true,
+            Some(_) => return Err(nonsense("a read is answered with too few bytes")),
+            None if self.status == Some(cookie) => self.status = None,
+            None => return Err(nonsense("the end of a reply to nothing that was asked")),
+        }
+        Ok(())
+    }
+
+    fn hear_runs(&mut self, cookie: u64, count: u32) -> io::Result<()> {
+        let context = self.number()?;
+        if self.status != Some(cookie) {
+            return Err(nonsense("an answer about holes that nobody asked for"));
+        }
+        for _ in 0..count {
+            let (length, flags) = (self.number()?, self.number()?);
+            if Some(context) == self.context && length > 0 {
+                self.runs.push_back((length.into(), flags & allocation::ZERO != 0));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where these bytes of a read belong. They come once each.
+fn part_of(pending: &mut BTreeMap<u64, Pending>, cookie: u64, offset: u64, length: u64) -> io::Result<&mut [u8]> {
+    let read = pending.get_mut(&cookie).filter(|read| !read.is_done);
+    let found = read.and_then(|read| {
+        let from = usize::try_from(offset.checked_sub(read.offset)?).ok()?;
+        let to = from.checked_add(usize::try_from(length).ok()?)?;
+        read.filled = read.filled.checked_add(to - from).filter(|filled| *filled <= read.bytes.len())?;
+        read.bytes.get_mut(from..to)
+    });
+    found.ok_or_else(|| nonsense("bytes that nobody asked for"))
+}
+
+/// What a server says instead of an answer. Its numbers are Linux's.
+fn refused(error: u32, text: &[u8]) -> io::Result<()> {
+    if error == 0 {
+        return Ok(());
+    }
+    let reason = io::Error::from_raw_os_error(i32::try_from(error).unwrap_or(5));
+    let text = shown(&String::from_utf8_lossy(text));
+    let said = if text.is_empty() { String::new() } else { format!(" ({text})") };
+    Err(io::Error::new(reason.kind(), format!("the server answers: {reason}{said}")))
+}
+
+fn at_byte(offset: u64, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("at byte {offset}: {error}"))
+}
+
+fn nonsense(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_exports_are_read_as_the_standard_says() {
+        let tcp =
+            |place: &str, export: &str| Ok(Address { place: Place::Tcp(place.to_owned()), export: export.to_owned() });
+        let unix =
+            |path: &str, export: &str| Ok(Address { place: Place::Unix(path.into()), export: export.to_owned() });
+        assert_eq!("nbd://host".parse(), tcp("host:10809", ""));
+        assert_eq!("nbd://host:99/a/b".parse(), tcp("host:99", "a/b"));
+        assert_eq!("nbd://[::1]/v".parse(), tcp("[::1]:10809", "v"));
+        assert_eq!("nbd+unix:///v%2f1?socket=/tmp/a%20b".parse(), unix("/tmp/a b", "v/1"));
+        assert_eq!("nbd+unix://?socket=s".parse(), unix("s", ""));
+        for text in [
+            "nbd:host",
+            "nbd://",
+            "nbd+unix:///v",
+            "nbd+unix://host/v?socket=s",
+            "nbd://u@h/",
+            "nbd://h/%zz",
+            "nbd://h/%f",
+        ] {
+            assert_eq!(text.parse::<Address>(), Err(AddressError::Form(text.to_owned())));
+        }
+        assert!(matches!("nbds://host/v".parse::<Address>(), Err(AddressError::Tls(_))));
+    }
+
+    /// Greets, answers each option of the client as told, then each request as told.
+    fn server(
+        options: Vec<Vec<u8>>,
+        answer: impl Fn(RequestHeader) -> Vec<u8> + Send + 'static,
+    ) -> (tempfile::TempDir, Address) {
+        let folder = tempfile::tempdir().expect("space");
+        let socket = folder.path().join("s");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(b"NBDMAGICIHAVEOPT\0\x03").expect("a client");
+            stream.read_exact(&mut [0; 4]).expect("its flags");
+            for reply in options {
+                let mut head = [0; 16];
+                stream.read_exact(&mut head).expect("an option");
+                let length = u32::from_be_bytes(*head.last_chunk().expect("four bytes"));
+                stream.read_exact(&mut vec![0; length as usize]).expect("its data");
+                stream.write_all(&reply).expect("a client");
+            }
+            let mut head = [0; RequestHeader::SIZE];
+            while stream.read_exact(&mut head).is_ok() {
+                let reply = answer(RequestHeader::decode(&head).expect("a request"));
+                if stream.write_all(&reply).is_err() {
+                    return;
+                }
+            }
+        });
+        (folder, Address::unix(socket))
+    }
+
+    fn replied(to: u32, parts: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        parts.iter().for_each(|(kind, data)| wire::put_option_reply(&mut bytes, to, *kind, &[data]));
+        bytes
+    }
+
+    /// Of a server that knows nothing but simple replies.
+    fn plain(size: u64) -> Vec<Vec<u8>> {
+        let export = [&0u16.to_be_bytes()[..], &size.to_be_bytes(), &[0, 1]].concat();
+        vec![
+            replied(option::STRUCTURED_REPLY, &[(option_reply::ERR_UNSUP, b"")]),
+            replied(option::GO, &[(option_reply::INFO, &export), (option_reply::ACK, b"")]),
+        ]
+    }
+
+    fn all(address: &Address) -> io::Result<Vec<u8>> {
+        let (mut export, _) = address.open()?;
+        let (mut bytes, mut data) = (Vec::new(), Vec::new());
+        loop {
+            match export.next(&mut data)? {
+                Found::Data => bytes.extend(&data),
+                Found::Zeros(length) => bytes.resize(bytes.len() + length as usize, 0),
+                Found::End => return Ok(bytes),
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_without_structured_replies_is_read_whole() {
+        let size = 3 * u64::from(READ) + 700;
+        let byte = |at: u64| (at / 512 % 251) as u8;
+        let (_folder, address) = server(plain(size), move |asked| {
+            let data = (asked.offset..asked.offset + u64::from(asked.length)).map(byte);
+            wire::simple_reply(0, asked.cookie)
+                .into_iter()
+                .chain(data.filter(|_| asked.kind == command::READ))
+                .collect()
+        });
+        assert!(all(&address).expect("readable") == (0..size).map(byte).collect::<Vec<u8>>());
+    }
+
+    /// Of a server that knows its holes: with this for the context's id.
+    fn structured(size: u64, context: u32) -> Vec<Vec<u8>> {
+        let said = [&context.to_be_bytes()[..], b"base:allocation"].concat();
+        let [_, go] = plain(size).try_into().expect("two answers");
+        vec![
+            replied(option::STRUCTURED_REPLY, &[(option_reply::ACK, b"")]),
+            replied(option::SET_META_CONTEXT, &[(option_reply::META_CONTEXT, &said), (option_reply::ACK, b"")]),
+            go,
+        ]
+    }
+
+    #[test]
+    fn holes_of_any_length_are_told_and_not_read() {
+        let size = (5 << 30) + 4096;
+        let (_folder, address) = server(structured(size, 9), |asked| {
+            let end = asked.offset + u64::from(asked.length);
+            let hole = end.min(5 << 30) - asked.offset;
+            let runs = [(hole as u32, allocation::HOLE | allocation::ZERO), ((end - asked.offset - hole) as u32, 0)];
+            let runs = runs.iter().filter(|run| run.0 > 0).flat_map(|run| [run.0.to_be_bytes(), run.1.to_be_bytes()]);
+            let (kind, body) = match asked.kind {
+                command::BLOCK_STATUS => (
+                    chunk::BLOCK_STATUS,
+                    std::iter::once(9u32.to_be_bytes()).chain(runs).flatten().collect::<Vec<u8>>(),
+                ),
+                _ => (chunk::OFFSET_DATA, [&asked.offset.to_be_bytes()[..], &vec![5; asked.length as usize]].concat()),
+            };
+            [&wire::chunk_header(chunk::DONE, kind, asked.cookie, body.len() as u32)[..], &body].concat()
+        });
+        let (mut export, told) = address.open().expect("it answers");
+        let (mut zeros, mut data) = (0, Vec::new());
+        while let Found::Zeros(length) = export.next(&mut data).expect("readable") {
+            assert!(length > 0);
+            zeros += length;
+        }
+        assert_eq!((told, zeros, &data[..]), (size, 5 << 30, &[5; 4096][..]));
+        assert_eq!(export.next(&mut data).expect("readable"), Found::End);
+    }
+
+    #[test]
+    fn an_error_names_the_byte() {
+        let (_folder, address) = server(plain(2 * u64::from(READ)), |asked| match asked.offset {
+            0 => [&wire::simple_reply(0, asked.cookie)[..], &vec![1; asked.length as usize]].concat(),
+            _ => wire::simple_reply(5, asked.cookie).to_vec(),
+        });
+        let error = all(&address).expect_err("half of it can't be read").to_string();
+        assert!(error.starts_with(&format!("at byte {READ}: the server answers: ")), "{error}");
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_refused() {
+        type Reply = fn(RequestHeader) -> Vec<u8>;
+        let strange: [Reply; 5] = [
+            |asked| wire::simple_reply(0, asked.cookie + 1).to_vec(),
+            |asked| wire::chunk_header(0, chunk::OFFSET_DATA, asked.cookie, u32::MAX).to_vec(),
+            |asked| {
+                [&wire::chunk_header(1, chunk::OFFSET_DATA, asked.cookie, 9)[..], &[0, 0, 0, 0, 0, 0, 0, 0, 7]].concat()
+            },
+            |asked| [&wire::chunk_header(1, chunk::OFFSET_HOLE, asked.cookie, 12)[..], &[255; 12]].concat(),
+            |_| b"HTTP/1.1 400 Bad Request".to_vec(),
+        ];
+        for answer in strange {
+            let (_folder, address) = server(plain(4096), move |asked| {
+                let mut reply = answer(asked);
+                reply.resize(reply.len().max(64), 0);
+                reply
+            });
+            let error = all(&address).expect_err("nonsense");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        }
+    }
+}
