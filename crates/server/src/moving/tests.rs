@@ -320,6 +320,7 @@ async fn a_drive_that_is_away_is_waited_for_and_each_time_anew() {
     cluster.becomes(11, DriveState::Missing).await;
     assert_eq!((gone(LONG * 2 - LOOK), gone(LONG * 2)), (none, vec![21]));
     assert_eq!((cluster.next(&[]), gone(LONG * 3)), (vec![], vec![11, 21]));
+    cluster.becomes(21, DriveState::Behind).await;
     assert!(!cluster.next(&[11]).is_empty());
 }
 

@@ -15,8 +15,11 @@ use tepal_server::api::types::{
 /// Zeros in one request.
 const ZEROS: u64 = 256 << 20;
 
-/// So much is written before it's made known that it needn't be written again.
+/// So much of the input is written before it's made known that it needn't be written again: also no sooner than after so much data or time,
+/// as most of a large disk may be holes.
 const BETWEEN_NOTES: u64 = 1 << 30;
+const DATA_BETWEEN_NOTES: u64 = 256 << 20;
+const TIME_BETWEEN_NOTES: Duration = Duration::from_secs(1);
 
 /// An import that was killed is known to have gone by then: servers take it to go on for five seconds.
 const GONE_BY: Duration = Duration::from_secs(7);
@@ -39,8 +42,10 @@ pub struct Target<'a> {
     epoch: u64,
     /// Bytes of the input that it has.
     done: u64,
-    /// Of them, those that were noted.
+    /// Of them, those that were noted, when, and how much data was sent since.
     noted: u64,
+    noted_at: Instant,
+    data: u64,
     /// It was made for this, and reads as zeros wherever nothing was written.
     is_new: bool,
     /// It had a part of an import before.
@@ -165,8 +170,22 @@ impl<'a> Target<'a> {
         let (id, import) = (volume.by_id(), (random() >> 1).max(1));
         let _hold = Hold::begin(client, id.clone(), HoldUse::Import);
         let (name, size, epoch, was_incomplete) = (volume.name, volume.size, volume.epoch, volume.incomplete.is_some());
-        let mut target =
-            Target { client, name, id, size, import, epoch, done, noted: done, is_new, was_incomplete, _hold };
+        let (noted, noted_at, data) = (done, Instant::now(), 0);
+        let mut target = Target {
+            client,
+            name,
+            id,
+            size,
+            import,
+            epoch,
+            done,
+            noted,
+            noted_at,
+            data,
+            is_new,
+            was_incomplete,
+            _hold,
+        };
         target.epoch = target.note()?.epoch;
         Ok(target)
     }
@@ -178,9 +197,10 @@ impl<'a> Target<'a> {
 
     /// So many bytes from the beginning of the input are written.
     pub fn reached(&mut self, done: u64) -> Result<(), TransferError> {
-        if done >= self.noted + BETWEEN_NOTES {
+        let is_due = self.data >= DATA_BETWEEN_NOTES || self.noted_at.elapsed() >= TIME_BETWEEN_NOTES;
+        if is_due && done >= self.noted + BETWEEN_NOTES {
             self.flush()?;
-            self.noted = done;
+            (self.noted, self.noted_at, self.data) = (done, Instant::now(), 0);
             self.note()?;
         }
         Ok(())
@@ -225,6 +245,7 @@ impl<'a> Target<'a> {
                     let written =
                         self.client.put_bytes(&format!("{data}?offset={at}&import={}", self.import), &bytes[from..to]);
                     self.count(written, (to - from) as u64)?;
+                    self.data += (to - from) as u64;
                 }
             }
             chunk += same;
