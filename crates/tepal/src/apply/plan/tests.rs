@@ -261,8 +261,10 @@ fn a_plex_that_a_new_drive_extends_isnt_cut_by_it() {
 #[test]
 fn with_several_servers_a_new_drive_says_its_own() {
     let mut several = now(&[]);
-    several.server = None;
+    (several.server, several.servers) = (None, vec![ServerId(1), ServerId(2)]);
     assert!(plan("drive z device /dev/z\n", &several).unwrap_err().text.contains("say which one, as in s2:/dev/z"));
     assert_eq!(told(&plan("drive z device s2:/dev/z\n", &several).unwrap()), ["+ drive z: /dev/z of s2"]);
+    let unknown = plan("drive z device s9:/dev/z\n", &several).unwrap_err();
+    assert!(unknown.text.contains("there is no server s9"), "{unknown}");
     assert_eq!(plan("drive a device /dev/a\n", &several).unwrap().steps, []);
 }
