@@ -78,7 +78,8 @@ pub enum Command {
     Dev(DevCommand),
     /// Make drives, pools and volumes what a file says: Vinum's configuration file, or TOML
     #[command(
-        after_help = "What the file doesn't name stays as it is. Run twice, it changes nothing the second time.\n\n\
+        after_help = "Drives and volumes that the file doesn't name stay as they are. A volume that it names gets \
+        exactly its plexes. Run twice, it changes nothing the second time.\n\n\
         Examples:\n  tepal apply raid10.conf --dry-run\n  tepal show --as toml > all.toml; tepal apply all.toml"
     )]
     Apply(ApplyArguments),
