@@ -40,7 +40,13 @@ fn converted(raw: &Path, name: &str, options: &[&str]) -> PathBuf {
 
 fn import(cluster: &Cluster, name: &str, from: &str, options: &[&str]) -> program::Ended {
     let all = [&["volume", "import", name, "--from", from, "--layout", "stripe"], options].concat();
-    run_within(cluster.command().args(all), LONG)
+    std::fs::create_dir_all(temporary(cluster)).expect("space");
+    run_within(cluster.command().args(all).env("TMPDIR", temporary(cluster)), LONG)
+}
+
+/// Where its imports keep what they need for a moment.
+fn temporary(cluster: &Cluster) -> PathBuf {
+    cluster.folder().join("temporary")
 }
 
 #[test]
@@ -66,9 +72,7 @@ fn images_of_each_format_arrive_whole_with_their_holes() {
         assert!(allocated <= 11 << 20, "{name}: {allocated} bytes of 9 MiB");
         cluster.tepal(&["volume", "rm", &volume]).succeeded();
     }
-    let left: Vec<_> = std::fs::read_dir(std::env::temp_dir()).expect("a folder").flatten().collect();
-    let own = |name: &str| name.starts_with("tepal-import-");
-    assert!(!left.iter().any(|entry| entry.file_name().to_str().is_some_and(own)), "{left:?}");
+    assert_eq!(std::fs::read_dir(temporary(&cluster)).expect("a folder").count(), 0, "nothing is left behind");
 }
 
 #[test]
