@@ -121,7 +121,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 const TOLD: Duration = Duration::from_secs(15);
 /// For so long servers may be away while a command of many requests goes on.
 const AWAY: Duration = Duration::from_secs(150);
-/// The same for whether a server is there.
+/// How long an answer may take where it's only asked whether a server is there.
 const IMPATIENT: Duration = Duration::from_secs(2);
 /// Before all are asked again.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -132,7 +132,7 @@ const KEPT: Duration = Duration::from_secs(10);
 /// The longest JSON that is taken from a server.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// Which keeps up to so many connections from one request to the next.
+/// Sends requests that are answered within this time, and keeps up to so many connections from one request to the next.
 fn agent(answer: Duration, connections: usize) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)

@@ -107,9 +107,9 @@ impl Draft {
         }
         replica.receives = Some(epoch);
         volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: done.min(volume.size) });
-        match !goes_on {
-            true => self.revise(volume), // nothing that an earlier one has under way is written any more
-            false => self.put_volume(volume),
+        match goes_on {
+            true => self.put_volume(volume),
+            false => self.revise(volume), // nothing that an earlier one has under way is written any more
         }
         Ok(Reply::Done)
     }

@@ -9,9 +9,10 @@ use super::{PIECE, TransferError};
 use crate::cli::ImportArguments;
 use crate::client::Client;
 use crate::command::CommandError;
+use crate::command::source::Source;
 use crate::output::{self, Output, Progress};
 use std::fs::File;
-use tepal_server::api::types::{MapRun, VolumeInfo, path, route};
+use tepal_server::api::types::VolumeInfo;
 
 pub fn export(reader: &Reader<'_>, file: File) -> Result<(), CommandError> {
     let source = reader.source;
@@ -102,9 +103,11 @@ pub fn import(
     Ok(())
 }
 
-/// Whether the volume begins with this content.
+/// Whether the volume begins with this content. The volume's holes aren't read.
 fn compare(client: &Client, volume: &VolumeInfo, begun: Begun<'_>) -> Result<(), CommandError> {
     let Begun { content: mut input, length, server: _server } = begun;
+    let there = Source::of_volume(client, volume);
+    let there = Reader::new(&there, false)?;
     let mut progress = Progress::new(format!("comparing {}", volume.name));
     let (mut data, mut offset) = (Vec::with_capacity(PIECE as usize), 0);
     let differs = |offset: u64| TransferError::Differs { name: volume.name.clone(), offset };
@@ -112,18 +115,19 @@ fn compare(client: &Client, volume: &VolumeInfo, begun: Begun<'_>) -> Result<(),
         let told = match input.next(&mut data).map_err(TransferError::Input)? {
             Found::End => return Ok(()),
             Found::Zeros(length) => {
-                if let Some(at) = first_non_zero(client, volume, offset, length)? {
-                    return Err(differs(at).into());
-                }
+                there.parts_of(offset..offset + length, &mut |at, part| match part {
+                    Part::Hole(_) => Ok(()),
+                    Part::Data(bytes) => match bytes.iter().position(|byte| *byte != 0) {
+                        None => Ok(()),
+                        Some(found) => Err(differs(at + found as u64)),
+                    },
+                })?;
                 length
             }
             Found::Data => {
-                let asked =
-                    format!("{}?offset={offset}&length={}", path(route::VOLUME_DATA, &volume.by_id()), data.len());
-                let there = client.get_bytes(&asked)?;
-                let is_same = there.len() == data.len() && there == data;
-                if !is_same {
-                    let same = there.iter().zip(&data).take_while(|(one, other)| one == other).count();
+                let bytes = there.read(offset, data.len() as u64)?;
+                if bytes != data {
+                    let same = bytes.iter().zip(&data).take_while(|(one, other)| one == other).count();
                     return Err(differs(offset + same as u64).into());
                 }
                 data.len() as u64
@@ -132,26 +136,4 @@ fn compare(client: &Client, volume: &VolumeInfo, begun: Begun<'_>) -> Result<(),
         offset += told;
         progress.set(offset, length.unwrap_or(offset));
     }
-}
-
-/// Of a stretch of the volume, its first byte that isn't zero. Holes aren't read.
-fn first_non_zero(client: &Client, volume: &VolumeInfo, offset: u64, length: u64) -> Result<Option<u64>, CommandError> {
-    let (mut at, end) = (offset, offset + length);
-    while at < end {
-        let map = format!("{}?offset={at}&length={}", path(route::VOLUME_MAP, &volume.by_id()), end - at);
-        for run in client.get::<Vec<MapRun>>(&map)? {
-            let until = (at + run.length).min(end);
-            while run.mapped && at < until {
-                let length = (until - at).min(PIECE);
-                let data = format!("{}?offset={at}&length={length}", path(route::VOLUME_DATA, &volume.by_id()));
-                let there = client.get_bytes(&data)?;
-                if let Some(found) = there.iter().position(|byte| *byte != 0) {
-                    return Ok(Some(at + found as u64));
-                }
-                at += length;
-            }
-            at = until;
-        }
-    }
-    Ok(None)
 }

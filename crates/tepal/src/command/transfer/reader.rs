@@ -57,7 +57,8 @@ impl<'a> Reader<'a> {
         self.parts_of(offset..self.source.size, &mut take)
     }
 
-    fn parts_of(
+    /// The same of a range.
+    pub fn parts_of(
         &self,
         range: std::ops::Range<u64>,
         take: &mut impl FnMut(u64, Part) -> Result<(), TransferError>,
