@@ -13,6 +13,7 @@ mod nbd;
 mod room;
 mod rot;
 
+mod access;
 mod bad_input;
 mod clients;
 mod drives;

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::rc::Rc;
 use tepal_gateway::disk::{Exports, OpenError, Run, VirtualDisk};
-use tepal_gateway::nbd::{Admission, Endpoint, Limits, Listener, accept_connections, serve_accepted, stop_signal};
+use tepal_gateway::nbd::{Admission, Endpoint, Limits, Listener, Protection, accept_connections, serve_accepted, stop_signal};
 use tepal_model::size::Size;
 use tepal_model::{Buffer, IoError, Segments};
 
@@ -69,6 +69,10 @@ impl Exports for MemoryDisk {
         vec![NAME.to_owned()]
     }
 
+    fn shown_to(&self, _certificate: &[u8]) -> Result<Self, OpenError> {
+        Ok(self.clone())
+    }
+
     async fn open(&self, name: &str) -> Result<MemoryDisk, OpenError> {
         if name == NAME { Ok(self.clone()) } else { Err(OpenError::Unknown(name.to_owned())) }
     }
@@ -86,7 +90,7 @@ async fn serve(endpoint: Endpoint, size: Size) -> Result<(), Box<dyn Error>> {
     });
     accept_connections(&listener, &admission, stop.clone(), |accepted, permit| {
         let (disk, stop) = (disk.clone(), stop.clone());
-        tokio::task::spawn_local(async move { serve_accepted(accepted, &disk, permit, stop).await });
+        tokio::task::spawn_local(async move { serve_accepted(accepted, &disk, permit, stop, &Protection::default()).await });
     })
     .await;
     while admission.connections() > 0 {

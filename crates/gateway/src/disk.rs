@@ -58,6 +58,10 @@ pub trait Exports: 'static {
     fn unnamed(&self) -> Option<String> {
         <[String; 1]>::try_from(self.names()).ok().map(|[only]| only)
     }
+    /// The same, as far as a client may have it that has shown this certificate (X.509, as DER) and has its key.
+    fn shown_to(&self, certificate: &[u8]) -> Result<Self, OpenError>
+    where
+        Self: Sized;
     /// The volume of this name, for one connection.
     fn open(&self, name: &str) -> impl Future<Output = Result<Self::Disk, OpenError>>;
 }
@@ -76,6 +80,9 @@ pub enum OpenError {
         /// As the client gave it.
         snapshot: String,
     },
+    /// Somebody must grant it, or the client shows another certificate.
+    #[error("{0}")]
+    NotAllowed(String),
     /// Ask again once what `reason` names is mended.
     #[error("volume '{name}' can't be served now: {reason}")]
     Unavailable {

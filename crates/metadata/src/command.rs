@@ -2,6 +2,7 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
+use crate::access::{KeyHash, Right, Role};
 use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
@@ -13,8 +14,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
-/// drives in layouts.
-pub const VERSION: u32 = 13;
+/// drives in layouts, 14 identities and rights.
+pub const VERSION: u32 = 14;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -65,6 +66,9 @@ const REPLACED: u32 = 13;
 /// From this version on, volumes may be replicas. Builds before would let clients write to them.
 const REPLICAS: u32 = 13;
 
+/// From this version on, there are identities and rights on volumes. Builds before would let everybody in.
+const ACCESS: u32 = 14;
+
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
@@ -74,12 +78,15 @@ pub struct Proposal {
     pub unix_ms: u64,
     /// Who proposed it, by which it's carried out once however often it arrives. None for a cluster's first command.
     pub from: Option<Proposer>,
+    /// Who asked for it, for people; none if nobody said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub who: Option<String>,
     pub command: Command,
 }
 
 impl Proposal {
     pub fn new(unix_ms: u64, from: Option<Proposer>, command: Command) -> Self {
-        Proposal { version: command.version(), unix_ms, from, command }
+        Proposal { version: command.version(), unix_ms, from, who: None, command }
     }
 }
 
@@ -433,6 +440,36 @@ pub enum Command {
     },
     /// Of a volume that has lost data with drives that failed, what is left is served as it is.
     AcceptLoss { volume: VolumeId },
+    /// The cluster has a certificate authority from now on, whose key is in the server's data folder.
+    AddAuthority {
+        /// As PEM.
+        certificate: String,
+        server: ServerId,
+    },
+    /// Whoever shows this key is known by this name from now on.
+    AddIdentity { name: String, role: Role, groups: Vec<String>, key: KeyHash },
+    /// The identity has another key. The one that it had counts too, until the next.
+    RenewIdentity { name: String, key: KeyHash },
+    /// The identity's keys count no more, and what was granted to it is taken away, in a new view.
+    RemoveIdentity { name: String },
+    /// An identity, or a group after [`crate::GROUP`], may do this with the volume, and no more: in a new view if it could do more.
+    Grant { volume: String, to: String, right: Right },
+    /// What was granted of the volume is taken away, in a new view.
+    Withdraw { volume: String, to: String },
+    /// This holder alone may write to the volume from now on, in a new view: connections of all others are cut off.
+    Reserve {
+        volume: String,
+        /// By its own word: a name.
+        holder: String,
+        /// From another holder. Refused as [`crate::Refusal::Reserved`] otherwise.
+        take: bool,
+    },
+    /// Everybody who comes from now on may write to the volume, in a new view: connections so far are cut off.
+    Release {
+        volume: String,
+        /// Refused as [`crate::Refusal::NotHolding`] if another one has it.
+        from: Option<String>,
+    },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
 }
@@ -473,6 +510,14 @@ impl Command {
             | Command::Received { .. }
             | Command::NoteReplica { .. }
             | Command::Replicated { .. } => REPLICAS,
+            Command::AddAuthority { .. }
+            | Command::AddIdentity { .. }
+            | Command::RenewIdentity { .. }
+            | Command::RemoveIdentity { .. }
+            | Command::Grant { .. }
+            | Command::Withdraw { .. }
+            | Command::Reserve { .. }
+            | Command::Release { .. } => ACCESS,
             Command::ReplaceDrive { .. } => REPLACED,
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
@@ -524,6 +569,10 @@ impl Command {
             | Command::RenameVolume { name, .. }
             | Command::RemoveVolume { name, .. }
             | Command::CreateSnapshot { volume: name, .. }
+            | Command::Grant { volume: name, .. }
+            | Command::Withdraw { volume: name, .. }
+            | Command::Reserve { volume: name, .. }
+            | Command::Release { volume: name, .. }
             | Command::BeginMigration { volume: name, .. } => (name, None),
             Command::RemoveSnapshot { volume, name }
             | Command::RenameSnapshot { volume, name, .. }
@@ -537,10 +586,13 @@ impl Command {
 
     /// Whether the state has more records after it, which only the user takes away again.
     pub(crate) fn lengthens(&self) -> bool {
-        use Command::{AddDrive, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume, Received};
+        use Command::{AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume, Grant, Received};
         matches!(
             self,
-            AddDrive { .. }
+            AddAuthority { .. }
+                | AddDrive { .. }
+                | AddIdentity { .. }
+                | Grant { .. }
                 | BeginMigration { .. }
                 | CloneVolume { .. }
                 | CreatePool { .. }

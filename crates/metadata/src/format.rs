@@ -197,7 +197,7 @@ mod tests {
         let command = Command::RemoveVolume { name: "v0".to_owned(), snapshots: false };
         EntryForm {
             id: EntryId { term: 1, node: 1, index: 7 },
-            payload: PayloadForm::Command(Proposal { version, unix_ms: 9, from: None, command }),
+            payload: PayloadForm::Command(Proposal { version, unix_ms: 9, from: None, who: None, command }),
         }
     }
 

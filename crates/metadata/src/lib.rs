@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+mod access;
 #[cfg(test)]
 mod cluster_tests;
 mod command;
@@ -32,8 +33,9 @@ mod state;
 mod state_machine;
 mod timing;
 
+pub use access::{Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, ReservationRecord, Right, Role};
 pub use command::{ColumnCopies, Command, Reply};
-pub use facade::propose::ProposeError;
+pub use facade::propose::{ProposeError, asked_by};
 pub use facade::{Cause, Metadata, OpenError, StateLimit};
 pub use leases::held::Lease;
 pub use leases::{Term, Tick};

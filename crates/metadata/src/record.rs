@@ -582,6 +582,8 @@ pub struct EventRecord {
     pub subject: String,
     /// One sentence.
     pub text: String,
+    /// Who asked for it: the name of an identity, or how it came; none if it came by itself.
+    pub who: Option<String>,
 }
 
 /// How many events are kept; older ones go.

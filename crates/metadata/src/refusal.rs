@@ -112,6 +112,34 @@ pub enum Refusal {
     #[error("drive {0} is to be emptied, so it takes no copies of others")]
     DriveDraining(DriveId),
 
+    #[error("the cluster has a certificate authority already, made by server {server}")]
+    AuthorityExists { server: ServerId },
+    #[error("the cluster has no certificate authority yet")]
+    NoAuthority,
+    #[error("a certificate has 1 to {limit} bytes as PEM")]
+    Certificate { limit: usize },
+    #[error("there is no identity '{0}': `tepal identity ls` lists them")]
+    NoIdentity(String),
+    #[error("identity '{0}' exists already: `tepal identity renew` gives it another key")]
+    IdentityExists(String),
+    #[error("identity '{0}' was a server's and is revoked: it stays so, and another one has another name")]
+    IdentityRevoked(String),
+    #[error("there are {limit} identities, and no more are possible: revoke some first")]
+    TooManyIdentities { limit: usize },
+    #[error("an identity has at most {limit} groups")]
+    TooManyGroups { limit: usize },
+    #[error("that key is identity '{name}''s: each has its own")]
+    KeyTaken { name: String },
+    #[error("volume '{volume}' has {limit} rights granted, and no more are possible: grant them to groups")]
+    TooManyGrants { volume: String, limit: usize },
+    #[error("volume '{volume}' is reserved by '{holder}', who alone may use it: `tepal attach --exclusive --take-over` takes it, and \
+         `tepal volume fence {volume} --from {holder}` lets everybody in")]
+    Reserved { volume: String, holder: String },
+    #[error("volume '{volume}' isn't reserved by '{from}'")]
+    NotHolding { volume: String, from: String },
+    #[error("nothing of volume '{volume}' was granted to '{to}': `tepal volume rights {volume}` lists what was")]
+    NoGrant { volume: String, to: String },
+
     #[error("there is no pool '{0}': `tepal pool ls` lists them, `tepal pool create` makes one")]
     NoPool(String),
     #[error("pool '{0}' exists already")]
@@ -285,6 +313,12 @@ pub enum Thing {
     Cluster,
     /// A pool.
     Pool,
+    /// Somebody who is known by a key.
+    Identity,
+    /// Of identities.
+    Group,
+    /// Who alone writes to a volume.
+    Holder,
     /// A drive.
     Drive,
     /// A volume.
@@ -300,6 +334,9 @@ impl std::fmt::Display for Thing {
         f.write_str(match self {
             Thing::Cluster => "cluster",
             Thing::Pool => "pool",
+            Thing::Identity => "identity",
+            Thing::Group => "group",
+            Thing::Holder => "holder",
             Thing::Drive => "drive",
             Thing::Volume => "volume",
             Thing::Site => "site",

@@ -1,6 +1,7 @@
 //! The whole of the cluster's state at one moment, in memory. A `State` never changes: each applied command makes the
 //! next one, which shares every record that stayed the same.
 
+use crate::access::Access;
 use crate::record::{
     BY_ID, Cleared, ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord,
     MigrationRecord, PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
@@ -31,6 +32,8 @@ pub struct State {
     pub maps: BTreeMap<MapId, Arc<MapRecord>>,
     /// What goes from one map to another. A map is in one of them at most.
     pub migrations: BTreeMap<MapId, Arc<MigrationRecord>>,
+    /// Who may do what.
+    pub access: Arc<Access>,
     /// The rebuilds of the cluster, in order. No command changes it.
     pub rebuilds: Arc<Vec<RebuildRecord>>,
     /// Of the volumes that have some.
@@ -70,6 +73,7 @@ impl State {
             volumes: BTreeMap::new(),
             maps: BTreeMap::new(),
             migrations: BTreeMap::new(),
+            access: Arc::default(),
             rebuilds: Arc::default(),
             snapshots: BTreeMap::new(),
             names: BTreeMap::new(),

@@ -17,6 +17,9 @@ pub enum IoError {
     /// Fix the request: the volume is attached read-only.
     #[error("the volume is attached read-only")]
     ReadOnly,
+    /// Have it granted: the client has no right to it, or not any more.
+    #[error("this client has no right to that")]
+    NotAllowed,
     /// Free space or add drives, then try again. Nothing was written.
     #[error("no space is left on the drives of this volume")]
     OutOfSpace,

@@ -3,10 +3,12 @@
 //! Two steps: [`Settings`] is what somebody wrote, each part optional; [`Config`] is what a server can run with, every part
 //! checked. A server that has a `Config` has nothing left to refuse in it but what only the machine knows.
 
+mod protection;
 mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use protection::Privacy;
 pub use settings::{DriveSettings, FileError, Settings};
 
 use crate::data_threads::DataThreads;
@@ -53,8 +55,10 @@ pub struct Config {
     pub data_threads: usize,
     /// Where the log goes; standard error if nowhere else.
     pub log_file: Option<PathBuf>,
-    /// Some address is open to other machines, as was explicitly allowed.
-    pub open_to_others: bool,
+    /// How those are kept out that shouldn't come in.
+    pub privacy: Privacy,
+    /// The folder of the identity by which this server joins, if it has no certificate of its own yet.
+    pub identity: Option<PathBuf>,
 }
 
 /// A drive to use, and the device of its log if that is not on the drive.
@@ -103,8 +107,8 @@ pub enum ConfigError {
     Api(String),
     /// Say that this is meant, or listen on loopback alone.
     #[error(
-        "{what}: {address} can be reached from other machines, which could read and write every volume: there is no \
-         encryption and no authentication of clients in this version. Listen on 127.0.0.1, or say --insecure if that is meant"
+        "{what}: {address} can be reached from other machines, and a gateway offers no TLS in this version: whoever listens in or \
+         breaks in could read and write every volume. Listen on 127.0.0.1, or say --insecure if the network is yours alone"
     )]
     Open {
         /// Which setting.
@@ -112,6 +116,9 @@ pub enum ConfigError {
         /// The first one that others can reach.
         address: SocketAddr,
     },
+    /// As written; of a long text the beginning.
+    #[error("names: '{0}' is no name or address of a machine, as nas.example or 10.0.0.1")]
+    MachineName(String),
     /// The setting is no id of a server.
     #[error("server: {0}; write s1, s2, ...")]
     Server(#[from] IdError),
@@ -193,21 +200,14 @@ impl Config {
         if settings.create.is_some() && !join.is_empty() {
             return Err(ConfigError::CreateAndJoin);
         }
-        let insecure = settings.insecure.unwrap_or(false);
+        let (insecure, require_tls) = (settings.insecure.unwrap_or(false), settings.require_tls.unwrap_or(false));
+        let privacy = Privacy::new(insecure, require_tls, settings.names.unwrap_or_default())?;
         let data = absolute("data", &settings.data.ok_or(ConfigError::Missing("data"))?)?;
         let listen = listen_addresses(settings.listen.unwrap_or_default())?;
         let written = settings.api.unwrap_or_else(|| DEFAULT_API.to_owned());
         let api: SocketAddr = written.parse().map_err(|_| ConfigError::Api(shown(&written)))?;
         let peers = peer_address(settings.peers, &data, !join.is_empty())?;
-        let wide = listen.iter().filter_map(tcp).map(|address| ("listen", address)).chain([("api", api)]);
-        let mut wide = wide.chain(peers.iter().filter_map(tcp).map(|address| ("peers", address)));
-        let wide = wide.find(|(_, address)| !address.ip().is_loopback());
-        if let Some((what, address)) = wide
-            && !insecure
-        {
-            return Err(ConfigError::Open { what, address });
-        }
-        Ok(Config {
+        let mut config = Config {
             data,
             server: settings.server.map(|id| id.parse()).transpose()?,
             create: settings.create.map(|create| name("create", create)).transpose()?,
@@ -222,8 +222,11 @@ impl Config {
             emulate: settings.emulate.map(|model| model.parse()).transpose()?,
             data_threads: threads(settings.data_threads)?,
             log_file: settings.log_file.map(|path| absolute("log_file", &path)).transpose()?,
-            open_to_others: wide.is_some(),
-        })
+            privacy,
+            identity: settings.identity.map(|path| absolute("identity", &path)).transpose()?,
+        };
+        config.privacy.is_open = config.is_open();
+        Ok(config)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What keeps a server from serving.
 
+use crate::access::AccessError;
 use crate::data_folder::FolderError;
 use crate::data_threads;
 use crate::drives::{self, GenerationsError};
@@ -19,6 +20,9 @@ pub enum ServeError {
     /// The data folder can't be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The identity by which it's to join can't be used.
+    #[error(transparent)]
+    Identity(#[from] Box<AccessError>),
     /// Say which cluster to make or to join.
     #[error("{0}; to make a new cluster there, use --create NAME, and to join one, --join ADDR")]
     NoCluster(OpenError),

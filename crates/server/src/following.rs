@@ -3,6 +3,7 @@
 //! A state is followed once the drives here keep it ([`crate::keeping`]).
 
 use crate::agreed::{Followed, cluster_view};
+use crate::access::Claims;
 use crate::data_links::Links;
 use crate::drives::Parts;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use tepal_engine::ClusterView;
 use tepal_metadata::{ServerState, State};
 
 /// Has the engine and the links follow the metadata until it's dropped.
-pub async fn follow(parts: Parts, links: Links, followed: Followed) {
+pub async fn follow(parts: Parts, links: Links, followed: Followed, claims: Claims) {
     let (me, mut changes) = (parts.metadata.server(), parts.metadata.watch());
     let mut before = Arc::<ClusterView>::default();
     parts.metadata.act_by(parts.metadata.state().view());
@@ -22,6 +23,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
         }
         // Not before: what is asked of a server that is back would be what is known of its last run.
         tell_links(&links, &state, &parts);
+        claims.follow(&state.access);
         if now != before {
             tell_sizes(&state, &parts);
             let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());

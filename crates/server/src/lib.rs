@@ -8,6 +8,7 @@
 
 #![warn(missing_docs)]
 
+mod access;
 mod agreed;
 pub mod api;
 pub mod api_types;

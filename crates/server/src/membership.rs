@@ -1,5 +1,6 @@
 //! This server as one of the cluster's: how it gets there, tells where it is, and comes back when it was declared down.
 
+use crate::access::Credentials;
 use crate::config::{Config, FIRST_SERVER, default_peers};
 use crate::data_folder::{self, Elsewhere, Starting, StartingFile};
 use crate::data_links::Reception;
@@ -39,15 +40,16 @@ pub struct Membership {
 
 impl Membership {
     /// Opens what the data folder has of the cluster; makes a new one, or joins one, if that was asked for and there is none.
-    pub async fn open(config: &Config, api: SocketAddr) -> Result<Self, ServeError> {
+    pub async fn open(config: &Config, api: SocketAddr, credentials: &Credentials) -> Result<Self, ServeError> {
         // One that nobody can reach is known by where its API is.
         let address = config.peers.as_ref().map_or_else(|| api.to_string(), ToString::to_string);
-        let links = Arc::<PeerLinks>::default();
+        let links = Arc::new(PeerLinks::new(credentials.clone()));
         let metadata = open_metadata(config, &address, peers::surroundings(links.clone())).await?;
+        credentials.introduce(&metadata);
         let relay = Relay::new(links);
         let mut membership = Membership { metadata, relay, port: None, address, site: config.site.clone() };
         if let Some(endpoint) = &config.peers {
-            match Port::bind(endpoint).await {
+            match Port::bind(endpoint, credentials.clone()).await {
                 Ok(port) => membership.open_port(port),
                 Err(error) if membership.needs_none(config) => {
                     tracing::warn!(%error, "no other server can join this one");

@@ -1,5 +1,6 @@
 //! A server from its start to its end.
 
+use crate::access::{self, Access, Credentials};
 use crate::agreed::Followed;
 use crate::api::{self, Api};
 use crate::authority::MetadataAuthority;
@@ -78,7 +79,8 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
     let failed = |error| ServeError::Api { address: config.api, error };
     let listener = TcpListener::bind(config.api).await.map_err(failed)?;
     let api_address = listener.local_addr().map_err(failed)?;
-    let opening = Membership::open(&config, api_address);
+    let credentials = credentials_of(&config)?;
+    let opening = Membership::open(&config, api_address, &credentials);
     let membership = tokio::select! {
         opened = opening => opened?,
         () = signals.any() => return Ok(()),
@@ -90,7 +92,7 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
         membership.take_part().await?;
         drop(waiting);
         let _starting = membership.tell_of_start(&folder, false);
-        Running::start(config, started, threads, &membership, listener, api_address).await
+        Running::start(config, (started, credentials), threads, &membership, listener, api_address).await
     };
     let server = tokio::select! {
         server = serving => server,
@@ -148,7 +150,7 @@ struct Running {
 impl Running {
     async fn start(
         config: Config,
-        started: Instant,
+        (started, credentials): (Instant, Credentials),
         threads: Arc<DataThreads>,
         membership: &Membership,
         listener: TcpListener,
@@ -159,7 +161,7 @@ impl Running {
         let token = data_folder::token(&config.data)?;
         let generations = Generations::open(&config.data)?;
         let caller = metadata.caller();
-        let links = Links::new(caller.cluster, Sender::Server { server, boot: caller.run });
+        let links = Links::new(caller.cluster, Sender::Server { server, boot: caller.run }, credentials.clone());
         let followed = Followed::default();
         let reporter = Reporter::start(metadata.clone(), membership.relay.clone());
         let authority = MetadataAuthority::new(metadata.clone(), followed.clone()).with_reporter(reporter);
@@ -176,21 +178,20 @@ impl Running {
         let volumes = Volumes::new(parts.clone());
         volumes.open_all().await?;
         let host = Host { cluster: caller.cluster, server, boot: caller.run };
-        let answers = EngineAnswers { engine: engine.clone(), metadata: metadata.clone() };
+        let access = Access::new(&config.data, &metadata, &membership.relay, &token, credentials);
+        let claims = access.claims().clone();
+        let answers = EngineAnswers { engine: engine.clone(), metadata: metadata.clone(), claims: claims.clone() };
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
         tasks::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));
-        tasks::spawn(following::follow(parts.clone(), links.clone(), followed));
-        let (migrations, observations) = (Migrations::default(), Observations::default());
+        tasks::spawn(following::follow(parts.clone(), links.clone(), followed, claims));
+        let (migrations, observations) = <(Migrations, Observations)>::default();
         tasks::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
-        warn_if_open(&config);
         let damage = Arc::new(open_damage(&config, &metadata, &observations));
-        let events = DamageEvents::new(engine.clone(), metadata.clone(), authority, observations.clone());
-        let exports =
-            ServerExports { metadata: metadata.clone(), volumes: volumes.clone(), observations: observations.clone() };
-        let front = Front::open(&config.listen, exports, &threads).await?;
+        let front = serve_clients(&config, &access, (&volumes, &observations), authority.clone(), &threads).await?;
+        let events = DamageEvents::new(engine, metadata.clone(), authority, observations.clone());
         let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
-        let stop = Arc::new(Notify::new());
+        let stop = Arc::<Notify>::default();
         let scrubs = Scrubs::new(threads.clone(), metadata.clone(), observations.clone());
         let api = api::Front::open(
             listener,
@@ -202,6 +203,7 @@ impl Running {
                 observations,
                 migrations,
                 scrubs: scrubs.clone(),
+                access,
                 started,
                 address: api_address,
                 relay: membership.relay.clone(),
@@ -238,6 +240,31 @@ impl Running {
     }
 }
 
+/// To NBD clients.
+async fn serve_clients(
+    config: &Config,
+    access: &Access,
+    (volumes, observations): (&Arc<Volumes>, &Observations),
+    authority: MetadataAuthority,
+    threads: &Arc<DataThreads>,
+) -> Result<Front, ServeError> {
+    let exports = ServerExports {
+        metadata: access.metadata().clone(),
+        volumes: volumes.clone(),
+        observations: observations.clone(),
+        access: access.clone(),
+        authority,
+        client: None,
+    };
+    let protections = config.listen.iter().map(|address| config.protection_of(address, access.source()));
+    let front = Front::open(config.listen.iter().zip(protections), exports, threads).await?;
+    let (names, wants_tls) = (config.machine_names(), config.wants_tls());
+    access::own::first(access, &names, wants_tls).await;
+    tasks::spawn(access::own::keep(access.clone(), names, wants_tls));
+    warn_if_open(config);
+    Ok(front)
+}
+
 fn open_damage(config: &Config, metadata: &Metadata, observations: &Observations) -> DamageFile {
     let metadata = metadata.clone();
     let is_there = move |whose: DamageOf| whose.is_in(&metadata.state());
@@ -251,10 +278,22 @@ fn look_after(drives: &Arc<Drives>, scrubs: Scrubs) {
     tasks::spawn(drives::watch_labels(drives.clone()));
 }
 
+/// Those that this server had, or was given to join by.
+fn credentials_of(config: &Config) -> Result<Credentials, ServeError> {
+    let credentials = Credentials::new(config.privacy.clone());
+    access::own::recall(&config.data, &credentials);
+    if !credentials.are_there()
+        && let Some(folder) = &config.identity
+    {
+        credentials.read(folder).map_err(Box::new)?;
+    }
+    Ok(credentials)
+}
+
 fn warn_if_open(config: &Config) {
-    if config.open_to_others {
+    if config.privacy.is_open {
         tracing::warn!(
-            "other machines can reach this server: there is no encryption, and any NBD client may read and write every volume"
+            "--insecure: where other machines reach this server, nothing is encrypted, and any NBD client may read and write every volume"
         );
     }
 }

@@ -293,7 +293,7 @@ impl Workload {
             (IoError::OutOfRange { offset: at, length: of, .. }, _) if (*at, *of) == (offset, length) && *of > 1 => {
                 Fate::Refused
             }
-            (IoError::ReadOnly, _) => Fate::Refused,
+            (IoError::ReadOnly | IoError::NotAllowed, _) => Fate::Refused,
             _ => Fate::Unknown, // the edges of a trim are writes of their own
         };
         self.judge(|checker, now| checker.failed(now, op, fate), op);

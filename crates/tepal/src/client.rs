@@ -7,11 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_server::api::types::{ApiError, ErrorKind, MAX_DATA};
 use ureq::http::Response;
+use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
 
 /// Where a cluster's servers answer, and what they are shown.
 pub struct Client {
     agent: Agent,
+    /// With what servers are asked over TLS; none: without.
+    tls: Option<TlsConfig>,
     /// HOST:PORT each; asked in this order, round and round, until one answers.
     servers: Vec<String>,
     /// The one that answered last, of several.
@@ -133,8 +136,9 @@ const KEPT: Duration = Duration::from_secs(10);
 const MAX_ANSWER: u64 = 64 << 20;
 
 /// Sends requests that are answered within this time, and keeps up to so many connections from one request to the next.
-fn agent(answer: Duration, connections: usize) -> Agent {
+fn agent(tls: Option<&TlsConfig>, answer: Duration, connections: usize) -> Agent {
     let config = Agent::config_builder()
+        .tls_config(tls.cloned().unwrap_or_default())
         .http_status_as_error(false)
         .proxy(None)
         .max_redirects(0)
@@ -150,18 +154,23 @@ impl Client {
     pub fn new(servers: Vec<String>, token: Option<String>) -> Self {
         let (answering, patience) = (Mutex::default(), Duration::ZERO);
         // A connection kept from before a restart of the server would fail the next request.
-        Client { agent: agent(ANSWER, 0), servers, answering, token, token_variable: TOKEN, patience }
+        Client { agent: agent(None, ANSWER, 0), tls: None, servers, answering, token, token_variable: TOKEN, patience }
     }
 
     /// The same client, which gives up sooner: for asking whether a server is there.
     pub fn impatient(self) -> Self {
-        Client { agent: agent(IMPATIENT, 0), ..self }
+        Client { agent: agent(self.tls.as_ref(), IMPATIENT, 0), ..self }
     }
 
     /// The same client, which keeps up to so many connections from one request to the next. One that the server has closed meanwhile
     /// fails a request: only for those that may be sent again.
     pub fn keeping(self, connections: usize) -> Self {
-        Client { agent: agent(ANSWER, connections), ..self }
+        Client { agent: agent(self.tls.as_ref(), ANSWER, connections), ..self }
+    }
+
+    /// The same client, which asks over TLS.
+    pub fn with_tls(self, tls: TlsConfig) -> Self {
+        Client { agent: agent(Some(&tls), ANSWER, 0), tls: Some(tls), ..self }
     }
 
     /// Bytes that a question with a body is answered with.
@@ -181,7 +190,11 @@ impl Client {
 
     /// A client of that server alone, with the same token.
     pub fn of(&self, server: &str) -> Client {
-        Client::new(vec![server.to_owned()], self.token.clone())
+        let client = Client::new(vec![server.to_owned()], self.token.clone());
+        match &self.tls {
+            Some(tls) => client.with_tls(tls.clone()),
+            None => client,
+        }
     }
 
     /// For a command of many requests: one that may be sent again is, to one server after the other, until one answers. Who waits is told
@@ -201,7 +214,12 @@ impl Client {
         let answering = Mutex::new(*self.answering());
         let (agent, servers, token) = (self.agent.clone(), self.servers.clone(), self.token.clone());
         let (token_variable, patience) = (self.token_variable, Duration::ZERO);
-        Client { agent, servers, answering, token, token_variable, patience }
+        let tls = self.tls.clone();
+        Client { agent, tls, servers, answering, token, token_variable, patience }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
@@ -293,7 +311,7 @@ impl Client {
             let mut last = ClientError::Address(String::new());
             for number in self.in_turn() {
                 let address = &self.servers[number];
-                let said = send(&format!("http://{address}{path}"));
+                let said = send(&format!("{}://{address}{path}", self.scheme()));
                 let error =
                     match said.map_err(|error| failure(address, &error)).and_then(|it| body(address, it, longest)) {
                         Ok(said) => {
@@ -339,7 +357,7 @@ impl Client {
     fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let is_alive = |address: &String| {
             let asked =
-                self.agent.get(format!("http://{address}/")).config().timeout_global(Some(ALIVE)).build().call();
+                self.agent.get(format!("{}://{address}/", self.scheme())).config().timeout_global(Some(ALIVE)).build().call();
             asked.is_ok()
         };
         let known = *self.answering();

@@ -6,6 +6,7 @@
 use crate::attach::NbdAddress;
 use crate::cli::Global;
 use crate::client::Client;
+use crate::credentials;
 use serde::Deserialize;
 use std::fs;
 use std::io::{self, Write};
@@ -38,6 +39,8 @@ pub enum LocateError {
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{} is not as a server writes it: {error}", path.display())]
     Malformed { path: PathBuf, error: serde_json::Error },
+    #[error(transparent)]
+    Credentials(#[from] credentials::CredentialsError),
     #[error("volumes are reached over NBD, and the server serves none: start it with --listen")]
     NoNbd,
 }
@@ -145,8 +148,11 @@ pub fn dir(global: &Global) -> PathBuf {
 pub fn client(global: &Global) -> Result<Client, LocateError> {
     if let Some((what, text)) = named_by_address(global) {
         let servers = addresses(what, &text)?;
-        let token = token_for(global, &servers)?;
-        return Ok(Client::new(servers, token));
+        let client = Client::new(servers.clone(), None);
+        return Ok(match identity(global) {
+            Some(folder) => client.with_tls(credentials::of_identity(&folder)?),
+            None => Client::new(servers.clone(), token_for(global, &servers)?),
+        });
     }
     let folder = dir(global);
     let data = data_folders(&folder)?;
@@ -163,8 +169,24 @@ pub fn client(global: &Global) -> Result<Client, LocateError> {
         });
     }
     let token = environment_token().map_or_else(|| read_token(&data[0]), |token| Ok(Some(token)))?;
-    Ok(Client::new(servers, token))
+    let client = Client::new(servers, token);
+    if let Some(folder) = identity(global) {
+        return Ok(client.with_tls(credentials::of_identity(&folder)?));
+    }
+    // Of servers of which each has one; a new one may not have it yet.
+    let own = data.iter().map(|data| credentials::of_server(data)).collect::<Result<Option<Vec<_>>, _>>()?;
+    Ok(match own.and_then(|mut own| own.pop()) {
+        Some(tls) => client.with_tls(tls),
+        None => client,
+    })
 }
+
+/// The folder of the identity that the options or the environment name.
+pub fn identity(global: &Global) -> Option<PathBuf> {
+    let environment = || std::env::var_os("TEPAL_IDENTITY").filter(|text| !text.is_empty()).map(PathBuf::from);
+    global.identity.clone().or_else(environment)
+}
+
 
 /// A client of another cluster than the one that the options name.
 pub fn other(addresses_said: &str) -> Result<Client, LocateError> {

@@ -4,6 +4,7 @@ mod apply;
 mod attach;
 mod cli;
 mod client;
+mod credentials;
 mod command;
 mod dev;
 mod difference_file;

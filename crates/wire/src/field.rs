@@ -263,4 +263,5 @@ tagged!(IoError, "kind of error", {
     7 => Stopping,
     8 => Unsure,
     9 => NotNow,
+    10 => NotAllowed,
 });

@@ -5,8 +5,9 @@ use super::execute::{Job, execute};
 use super::in_flight::InFlight;
 use super::inbox::Inbox;
 use super::limits::Limits;
+use super::line::{Line, Protection};
 use super::listener::Accepted;
-use super::negotiate::{Agreed, HandshakeError, negotiate};
+use super::negotiate::{Agreed, HandshakeError, Negotiated, Privacy, negotiate};
 use super::stop::Stop;
 use super::transmit::{End, State, Transmission, TransmissionError};
 use crate::disk::{Exports, VirtualDisk};
@@ -55,13 +56,14 @@ pub async fn serve_accepted<E: Exports>(
     exports: &E,
     permit: Permit,
     stop: Stop,
+    protection: &Protection,
 ) -> Result<End, ConnectionError> {
     match accepted {
         Accepted::Unix(stream) => {
             // Only slower, where the system allows less. TCP finds its own size.
             let _ = set_socket_send_buffer_size(&stream, UNIX_SEND_BUFFER);
             let stream = UnixStream::from_std(stream).map_err(ConnectionError::Unusable)?;
-            serve_connection(stream, exports, permit, stop).await
+            serve_connection(stream, exports, permit, stop, protection).await
         }
         Accepted::Tcp(stream) => {
             let stream = TcpStream::from_std(stream).map_err(ConnectionError::Unusable)?;
@@ -69,7 +71,7 @@ pub async fn serve_accepted<E: Exports>(
             // A client's machine that lost power doesn't say so, and would keep its place for ever.
             set_tcp_keepidle(&stream, KEEPALIVE).map_err(|error| ConnectionError::Unusable(error.into()))?;
             set_socket_keepalive(&stream, true).map_err(|error| ConnectionError::Unusable(error.into()))?;
-            serve_connection(stream, exports, permit, stop).await
+            serve_connection(stream, exports, permit, stop, protection).await
         }
     }
 }
@@ -103,10 +105,11 @@ pub fn has_hung_up(stream: &impl AsFd) -> bool {
 /// Serves one client until it goes, breaks the protocol, or the server stops. Dropping the future ends the connection at
 /// once and abandons what is under way.
 pub async fn serve_connection<S, E>(
-    mut stream: S,
+    stream: S,
     exports: &E,
     permit: Permit,
     mut stop: Stop,
+    protection: &Protection,
 ) -> Result<End, ConnectionError>
 where
     S: Stream,
@@ -114,9 +117,9 @@ where
 {
     let admission = permit.admission().clone();
     let mut inbox = Inbox::new();
-    let agreed = tokio::select! {
+    let (mut stream, agreed) = tokio::select! {
         biased;
-        agreed = timeout(admission.limits().handshake, negotiate(&mut stream, &mut inbox, exports, admission.limits())) => {
+        agreed = timeout(admission.limits().handshake, agree(stream, &mut inbox, exports, admission.limits(), protection)) => {
             agreed.map_err(|_| ConnectionError::HandshakeTooSlow)??
         }
         () = permit.evicted() => return Err(ConnectionError::Evicted),
@@ -140,6 +143,42 @@ where
     // The client may be gone already; then there is nobody to say goodbye to.
     let _ = timeout(admission.limits().patience, stream.shutdown()).await;
     Ok(ended?)
+}
+
+/// The whole handshake: over TLS, if the client begins that.
+async fn agree<S: Stream, E: Exports>(
+    stream: S,
+    inbox: &mut Inbox,
+    exports: &E,
+    limits: &Limits,
+    protection: &Protection,
+) -> Result<(Line<S>, Option<Agreed<E::Disk>>), HandshakeError> {
+    let offered = protection.offered();
+    let privacy = match (&offered, protection.is_required) {
+        (_, true) => Privacy::Required { is_offered: offered.is_some() },
+        (Some(_), false) => Privacy::Offered,
+        (None, false) => Privacy::None,
+    };
+    let mut stream = Line::Plain(stream);
+    let agreed = match negotiate(&mut stream, inbox, exports, limits, privacy).await? {
+        Negotiated::Agreed(agreed) => Some(agreed),
+        Negotiated::Goodbye => None,
+        Negotiated::Tls => {
+            let (Line::Plain(socket), Some(config)) = (stream, offered) else { return Err(HandshakeError::NoTls) };
+            // What came before TLS was begun isn't the client's word, but that of anybody on the way.
+            if !inbox.unread().is_empty() {
+                return Err(HandshakeError::BytesBeforeTls(inbox.unread().len()));
+            }
+            stream = Line::secured(socket, config).await.map_err(HandshakeError::Tls)?;
+            let certificate = stream.certificate().ok_or(HandshakeError::NoTls)?;
+            let exports = exports.shown_to(certificate)?;
+            match negotiate(&mut stream, inbox, &exports, limits, Privacy::Secured).await? {
+                Negotiated::Agreed(agreed) => Some(agreed),
+                Negotiated::Goodbye | Negotiated::Tls => None,
+            }
+        }
+    };
+    Ok((stream, agreed))
 }
 
 async fn transmit<S, D>(

@@ -124,7 +124,7 @@ fn failure(command: Command, error: IoError) -> Failure {
     };
     let code = match &error {
         IoError::OutOfRange { .. } => past_the_end,
-        IoError::ReadOnly => ErrorCode::NotPermitted,
+        IoError::ReadOnly | IoError::NotAllowed => ErrorCode::NotPermitted,
         IoError::OutOfSpace => ErrorCode::NoSpace,
         IoError::Damaged { .. } | IoError::Unavailable { .. } | IoError::Fenced | IoError::Unsure | IoError::NotNow => {
             ErrorCode::Io

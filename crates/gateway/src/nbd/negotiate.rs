@@ -4,6 +4,7 @@
 //! 1. Nothing that the client sends is kept beyond one option, and of that at most `option_bytes`.
 //! 2. An option is answered in full before the next one is looked at, so a client that doesn't read its answers makes this
 //!    wait, and the handshake's deadline ends it.
+//! 3. Where TLS is required, nothing about volumes is said before it. What was agreed before TLS counts no more after it.
 
 use super::inbox::Inbox;
 use super::limits::{Limits, exported_size};
@@ -34,6 +35,27 @@ pub struct Agreed<D> {
     pub allocation: bool,
 }
 
+/// What a client and the server came to.
+pub enum Negotiated<D> {
+    Agreed(Agreed<D>),
+    /// The client has said goodbye.
+    Goodbye,
+    /// TLS begins now; then the client has to say again what it wants.
+    Tls,
+}
+
+/// What TLS there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privacy {
+    None,
+    /// The client may begin it.
+    Offered,
+    /// Without it the client gets nothing; nor with it, while there's nothing to offer it by.
+    Required { is_offered: bool },
+    /// It has begun.
+    Secured,
+}
+
 /// Why a client got no export: it, or its connection, is at fault.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says what it is")]
@@ -48,6 +70,14 @@ pub enum HandshakeError {
     AbsurdLength(u32),
     #[error("more than {0} options")]
     TooManyOptions(usize),
+    #[error("TLS wasn't agreed on: {0}")]
+    Tls(#[source] io::Error),
+    #[error("TLS was to begin, and there's nothing to begin it with")]
+    NoTls,
+    #[error("{0} bytes came in the clear after TLS was asked for")]
+    BytesBeforeTls(usize),
+    #[error("the client may have nothing before it begins TLS")]
+    TlsRequired,
     #[error("the client can't be told why its export is refused: {0}")]
     NoSuchExport(#[from] OpenError),
     #[error("the name of the export: {0}")]
@@ -56,29 +86,27 @@ pub enum HandshakeError {
     NotFixedNewstyle(u32),
 }
 
-/// Speaks with a client until it has an export, or has said goodbye (none).
+/// Speaks with a client until it has an export, has said goodbye, or begins TLS. Over TLS the client has been greeted already.
 pub async fn negotiate<S, E>(
     stream: &mut S,
     inbox: &mut Inbox,
     exports: &E,
     limits: &Limits,
-) -> Result<Option<Agreed<E::Disk>>, HandshakeError>
+    privacy: Privacy,
+) -> Result<Negotiated<E::Disk>, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     E: Exports,
 {
-    let mut greeting = Vec::with_capacity(18);
-    greeting.extend_from_slice(&INIT_MAGIC.to_be_bytes());
-    greeting.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
-    greeting.extend_from_slice(&(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES).to_be_bytes());
-    stream.write_all(&greeting).await?;
-    let flags = u32::from_be_bytes(receive(stream, inbox).await?);
-    if flags & !u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES) != 0 {
+    let fixed_newstyle = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+    let flags = if privacy == Privacy::Secured { fixed_newstyle } else { greet(stream, inbox).await? };
+    if flags & !fixed_newstyle != 0 {
         return Err(HandshakeError::UnknownFlags(flags));
     }
     let mut talk = Talk {
         stream,
         exports,
+        privacy,
         fixed: flags & u32::from(handshake_flag::FIXED_NEWSTYLE) != 0,
         zeroes: flags & u32::from(handshake_flag::NO_ZEROES) == 0,
         structured: false,
@@ -89,11 +117,22 @@ where
     for _ in 0..limits.options {
         match talk.option(inbox, limits).await? {
             Next::Option => {}
-            Next::Goodbye => return Ok(None),
-            Next::Transmission(agreed) => return Ok(Some(agreed)),
+            Next::Goodbye => return Ok(Negotiated::Goodbye),
+            Next::Tls => return Ok(Negotiated::Tls),
+            Next::Transmission(agreed) => return Ok(Negotiated::Agreed(agreed)),
         }
     }
     Err(HandshakeError::TooManyOptions(limits.options))
+}
+
+/// The client's flags.
+async fn greet<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, inbox: &mut Inbox) -> io::Result<u32> {
+    let mut greeting = Vec::with_capacity(18);
+    greeting.extend_from_slice(&INIT_MAGIC.to_be_bytes());
+    greeting.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+    greeting.extend_from_slice(&(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES).to_be_bytes());
+    stream.write_all(&greeting).await?;
+    Ok(u32::from_be_bytes(receive(stream, inbox).await?))
 }
 
 async fn receive<S, const N: usize>(stream: &mut S, inbox: &mut Inbox) -> io::Result<[u8; N]>
@@ -110,12 +149,14 @@ where
 enum Next<D> {
     Option,
     Goodbye,
+    Tls,
     Transmission(Agreed<D>),
 }
 
 struct Talk<'a, S, E: Exports> {
     stream: &'a mut S,
     exports: &'a E,
+    privacy: Privacy,
     /// The client understands answers to its options.
     fixed: bool,
     /// The client wants padding after EXPORT_NAME.
@@ -156,6 +197,7 @@ where
             self.answer(option, &data).await?
         };
         self.stream.write_all(&self.out).await?;
+        self.stream.flush().await?;
         self.out.clear();
         Ok(next)
     }
@@ -182,17 +224,21 @@ where
 
     async fn answer(&mut self, option: u32, data: &[u8]) -> Result<Next<E::Disk>, HandshakeError> {
         match option {
+            option::STARTTLS => return Ok(self.start_tls(data)),
+            option::EXPORT_NAME if self.wants_tls() => return Err(HandshakeError::TlsRequired),
+            option if self.wants_tls() && option != option::ABORT => {
+                self.refuse(option, reply::ERR_TLS_REQUIRED, "this server wants TLS first, and a certificate of the client");
+            }
             option::EXPORT_NAME => return self.export_name(data).await,
             option::GO => return Ok(self.go(data).await),
             option::ABORT => {
                 self.reply(option, reply::ACK, &[]);
                 return Ok(Next::Goodbye);
             }
-            option::LIST | option::STARTTLS | option::STRUCTURED_REPLY if !data.is_empty() => {
+            option::LIST | option::STRUCTURED_REPLY if !data.is_empty() => {
                 self.refuse(option, reply::ERR_INVALID, "this option has no data");
             }
             option::LIST => self.list().await?,
-            option::STARTTLS => self.refuse(option, reply::ERR_UNSUP, "this server has no TLS"),
             option::STRUCTURED_REPLY => {
                 self.structured = true;
                 self.reply(option, reply::ACK, &[]);
@@ -205,6 +251,27 @@ where
             _ => self.refuse(option, reply::ERR_UNSUP, "unknown option"),
         }
         Ok(Next::Option)
+    }
+
+    fn wants_tls(&self) -> bool {
+        matches!(self.privacy, Privacy::Required { .. })
+    }
+
+    fn start_tls(&mut self, data: &[u8]) -> Next<E::Disk> {
+        let option = option::STARTTLS;
+        match self.privacy {
+            _ if !data.is_empty() => self.refuse(option, reply::ERR_INVALID, "this option has no data"),
+            Privacy::Secured => self.refuse(option, reply::ERR_INVALID, "TLS has begun already"),
+            Privacy::Offered | Privacy::Required { is_offered: true } => {
+                self.reply(option, reply::ACK, &[]);
+                return Next::Tls;
+            }
+            Privacy::Required { is_offered: false } => {
+                self.refuse(option, reply::ERR_POLICY, "this server has no certificate yet: come again in a moment");
+            }
+            Privacy::None => self.refuse(option, reply::ERR_UNSUP, "this server has no TLS"),
+        }
+        Next::Option
     }
 
     async fn list(&mut self) -> io::Result<()> {
@@ -311,7 +378,11 @@ where
         match self.open(asked).await {
             Ok(name) => Some(name),
             Err(error) => {
-                self.refuse(option, reply::ERR_UNKNOWN, &error.to_string());
+                let kind = match error {
+                    OpenError::NotAllowed(_) => reply::ERR_POLICY,
+                    _ => reply::ERR_UNKNOWN,
+                };
+                self.refuse(option, kind, &error.to_string());
                 None
             }
         }

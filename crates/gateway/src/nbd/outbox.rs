@@ -56,7 +56,7 @@ impl Outbox {
         self.pieces.push_back(Piece::Shared(bytes));
     }
 
-    /// Sends until nothing waits.
+    /// Sends until nothing waits, here or in the stream.
     pub fn poll_send<S>(&mut self, cx: &mut Context<'_>, stream: &mut S) -> Poll<io::Result<()>>
     where
         S: AsyncWrite + Unpin,
@@ -81,7 +81,7 @@ impl Outbox {
             }
             self.forget(count);
         }
-        Poll::Ready(Ok(()))
+        Pin::new(stream).poll_flush(cx)
     }
 
     /// Drops the first `count` bytes: they are sent.

@@ -58,6 +58,7 @@ pub mod option_reply {
     pub const INFO: u32 = 3;
     pub const META_CONTEXT: u32 = 4;
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
+    pub const ERR_POLICY: u32 = (1 << 31) + 2;
     pub const ERR_INVALID: u32 = (1 << 31) + 3;
     pub const ERR_TLS_REQUIRED: u32 = (1 << 31) + 5;
     pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;

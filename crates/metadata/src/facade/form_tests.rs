@@ -2,12 +2,13 @@
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
 //! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one; in
 //! `form_6_away/` one of two drives was pulled. In `form_7/` a volume was rolled back, it has a clone, and another one is incomplete. In
-//! `form_9/` a drive has a name, and a volume a snapshot and a clone.
+//! `form_9/` a drive has a name, and a volume a snapshot and a clone. In `form_10/` a volume is a replica of another.
 
 use super::tests::on_runtime;
 use super::*;
 use crate::query::Value;
 use crate::scratch::Scratch;
+use crate::{Access, KeyHash, Right, Role};
 use crate::{CopyStatus, ImportRecord, ReplicaSource, SnapshotId, log_store, state_machine};
 use rusqlite::Connection;
 use tepal_model::{DriveId, MapId, VolumeId};
@@ -46,6 +47,10 @@ fn folder_of_form_7() -> Scratch {
 
 fn folder_of_form_9() -> Scratch {
     folder(include_str!("form_9/raft.sql"), include_str!("form_9/cluster.sql"))
+}
+
+fn folder_of_form_10() -> Scratch {
+    folder(include_str!("form_10/raft.sql"), include_str!("form_10/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -103,7 +108,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 10));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 11));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -117,7 +122,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     open_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 10));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 11));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -136,7 +141,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     open_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -162,7 +167,7 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
     let propose = |command: Option<Command>| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -216,7 +221,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
         assert_eq!(columns(&state, 3), [[d0, d1], [d1, d2], [d2, d0]]);
         assert_eq!((state.snapshots_of(VolumeId(1)).count(), rows), (1, vec![vec![Value::Integer(2)]]));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
     let (map, column, view) = (MapId(1), 0, open(vec![]).0.view());
     let (state, _) = open(vec![Command::BeginMove { map, column, from: d0, to: d2 }]);
     assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
@@ -258,7 +263,7 @@ fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_unt
         assert!(state.active_volumes().all(|volume| volume.import.is_none()));
         assert_eq!(state.volume_named("c").unwrap().origin, Some(SnapshotId { volume: VolumeId(1), epoch: 1 }));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
     let (name, import) = ("v0".to_owned(), 7);
     let state = open(vec![Command::NoteImport { name: name.clone(), import, done: 512 }]);
     assert_eq!(state.volume_named("v0").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
@@ -283,7 +288,7 @@ fn form_7_opens_and_notes_rollbacks_from_then_on() {
         assert_eq!(state.volume_named("w").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
         assert!(state.maps[&MapId(1)].columns.iter().flat_map(|it| &it.holders).all(|it| it.status.is_complete()));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
     let state = open(vec![Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }]);
     let volume = state.volume_named("v0").unwrap();
     assert!(volume.begun_in == volume.epoch && volume.epoch > 4 && !volume.goes_on_from(3));
@@ -301,7 +306,7 @@ fn form_9_opens_and_has_replicas_from_then_on() {
         assert!(state.active_volumes().all(|volume| volume.replica.is_none()));
         assert!(state.snapshots_of(VolumeId(1)).all(|snapshot| snapshot.copy_of.is_none()));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
     let source = ReplicaSource { cluster: tepal_model::ClusterId(7), volume: VolumeId(3) };
     let (name, called) = ("w".to_owned(), "volume 'x'".to_owned());
     let state = open(vec![
@@ -315,6 +320,28 @@ fn form_9_opens_and_has_replicas_from_then_on() {
     assert_eq!(open(vec![]), state);
     let copy = state.snapshot_named(VolumeId(2), "r").unwrap().copy_of.unwrap();
     assert_eq!((copy.source, copy.epoch, copy.unix_ms), (source, 4, 5));
+}
+
+#[test]
+fn form_10_opens_and_has_identities_and_rights_from_then_on() {
+    let scratch = folder_of_form_10();
+    let open = |commands| opened(&scratch, commands);
+    for _ in 0..2 {
+        let state = open(vec![]);
+        assert!(state.volume_named("r2").is_some_and(|volume| volume.replica.is_some()));
+        assert_eq!(*state.access, Access::default());
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    let (name, volume, key) = ("web".to_owned(), "w".to_owned(), KeyHash([7; 32]));
+    let state = open(vec![
+        Command::AddAuthority { certificate: "PEM".to_owned(), server: ServerId(1) },
+        Command::AddIdentity { name: name.clone(), role: Role::Host, groups: vec!["lab".to_owned()], key },
+        Command::Grant { volume, to: "@lab".to_owned(), right: Right::Read },
+    ]);
+    let identity = state.access.identity_of(&key).unwrap();
+    assert_eq!(state.access.right_of(identity, VolumeId(2)), Some(Right::Read));
+    assert_eq!(open(vec![]), state);
+    assert_eq!(State::from_copy(&state.to_copy()).unwrap(), *state);
 }
 
 #[test]
@@ -339,6 +366,7 @@ fn a_rotten_record_of_any_form_is_noticed_and_left() {
     rot_is_noticed(folder_of_form_7, 7, &[imported, epoch]);
     let (size, name) = ("UPDATE volumes SET size = 512 WHERE name = 'w'", "UPDATE drives SET name = 'x'");
     rot_is_noticed(folder_of_form_9, 9, &[size, "UPDATE snapshots SET epoch = 2", name]);
+    rot_is_noticed(folder_of_form_10, 10, &["UPDATE volumes SET replica_volume = 2 WHERE name = 'r2'"]);
 }
 
 fn rot_is_noticed(folder: fn() -> Scratch, of_form: i64, harms: &[&str]) {
@@ -382,5 +410,5 @@ fn a_drive_that_was_away_in_form_6_counts_as_passed_over() {
         }
         assert_eq!(holders().filter(|holder| holder.drive == here).count(), 64);
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 10);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
 }

@@ -80,6 +80,16 @@ const LED_WITHIN: Duration = Duration::from_secs(10);
 /// How long the outcome of a command is waited for that may be in a log.
 const WITHIN: Duration = Duration::from_secs(30);
 
+tokio::task_local! {
+    /// Who asks for what this task proposes.
+    static ASKED_BY: String;
+}
+
+/// Has the events of all commands that `asking` proposes say who asked for them.
+pub async fn asked_by<F: Future>(who: String, asking: F) -> F::Output {
+    ASKED_BY.scope(who, asking).await
+}
+
 impl Member {
     /// Asks whoever leads, and again whoever leads then, until there is an answer. The number that the proposal has
     /// makes that it's carried out once.
@@ -103,6 +113,7 @@ impl Member {
         }
         let ticket = self.proposals.begin().await;
         let mut proposal = Proposal::new(wall_clock_ms(), Some(ticket.from), command);
+        proposal.who = ASKED_BY.try_with(String::clone).ok();
         let asked = Instant::now();
         // Whether it may have reached a log.
         let mut begun = false;

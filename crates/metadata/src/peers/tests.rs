@@ -17,7 +17,7 @@ fn id(index: u64) -> EntryId {
 fn append() -> Envelope {
     let from = Proposer { server: ServerId(2), incarnation: 0, boot: 5, sequence: 9, settled: 8, up_since: None };
     let command = Command::RemovePool { name: "p".to_owned() };
-    let proposal = Proposal { version: 1, unix_ms: 7, from: Some(from), command };
+    let proposal = Proposal { version: 1, unix_ms: 7, from: Some(from), who: None, command };
     let entries = vec![
         EntryForm { id: id(11), payload: PayloadForm::Blank },
         EntryForm { id: id(12), payload: PayloadForm::Command(proposal) },

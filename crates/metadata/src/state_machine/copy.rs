@@ -187,6 +187,12 @@ pub fn encode(state: &State) -> Vec<u8> {
         state.snapshots.values().flat_map(|all| all.values()).map(|record| record.values()).collect();
     writer.records::<crate::record::SnapshotRecord>(snapshots.into_iter());
     put_columns(&mut writer, state);
+    let access = &state.access;
+    writer.records::<crate::access::AuthorityRecord>(access.authorities.values().map(|record| record.values()));
+    writer.records::<crate::access::IdentityRecord>(access.identities.values().map(|record| record.values()));
+    writer.records::<crate::access::GrantRecord>(access.grants.values().map(|record| record.values()));
+    let reservations = access.reservations.values().map(|record| record.values());
+    writer.records::<crate::access::ReservationRecord>(reservations);
     writer.begin("counters", &["name", "next"], counters.len());
     for counter in counters {
         let name = Cell::Text(writer.text(counter.name));

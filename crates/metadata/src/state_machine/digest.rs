@@ -4,6 +4,7 @@
 //! must give the same one, or bits have changed that SQLite doesn't notice. Events are left out: nothing is decided
 //! by them.
 
+use super::access;
 use super::apply::Change;
 use super::rows::{MapRow, Record};
 use crate::record::{ColumnRecord, HolderRecord, JoinRecord, MapRecord};
@@ -31,6 +32,7 @@ impl Digest {
         let records = records.chain(state.maps.values().flat_map(|map| (0..).zip(&map.columns).map(of_column(map.id))));
         let records = records.chain(state.snapshots.values().flat_map(|snapshots| snapshots.values()).map(of));
         let records = records.chain(state.migrations.values().map(of));
+        let records = records.chain(access::sums(&state.access));
         Digest(records.fold(0, u32::wrapping_add))
     }
 
@@ -188,6 +190,7 @@ fn steps(before: &State, change: &Change) -> Vec<(&'static str, String, u32, u32
             let (key, old_sum) = snapshot(before, *volume, *epoch);
             ("snapshots", key, old_sum, 0)
         }
+        Change::Access(change) => change.step(&before.access),
         Change::Event(_) => return Vec::new(),
     }]
 }
@@ -198,7 +201,7 @@ fn snapshot(state: &State, volume: VolumeId, epoch: Epoch) -> (String, u32) {
     (format!("{} {epoch}", volume.0), found.map_or(0, of))
 }
 
-fn of<R: Record>(record: &Arc<R>) -> u32 {
+pub fn of<R: Record>(record: &Arc<R>) -> u32 {
     of_values(R::TABLE, record.values())
 }
 

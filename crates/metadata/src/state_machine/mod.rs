@@ -6,6 +6,7 @@
 //! 2. An entry is answered, and its state published, only after its transaction is on stable media.
 //! 3. How a command changes the state is decided by [`apply`] alone, which is a pure function.
 
+pub mod access;
 pub mod apply;
 pub mod copy;
 mod digest;

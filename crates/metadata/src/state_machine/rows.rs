@@ -1,5 +1,6 @@
 //! Records as rows of `cluster.db`, both ways.
 
+use super::access;
 use super::apply::Change;
 use crate::record::{
     ClusterRecord, ColumnRecord, CopyRecord, DriveRecord, EVENTS_KEPT, HolderRecord, ImportRecord, JoinRecord,
@@ -25,20 +26,20 @@ pub trait Record: Sized {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self>;
 }
 
-fn text(value: impl Display) -> Value {
+pub fn text(value: impl Display) -> Value {
     Value::Text(value.to_string())
 }
 
 /// Counters, times and capacities are kept below 2^63 by the state machine.
-fn integer(value: u64) -> Value {
+pub fn integer(value: u64) -> Value {
     Value::Integer(i64::try_from(value).expect("the state machine keeps this below 2^63"))
 }
 
-fn optional<T>(value: Option<T>, as_value: impl FnOnce(T) -> Value) -> Value {
+pub fn optional<T>(value: Option<T>, as_value: impl FnOnce(T) -> Value) -> Value {
     value.map_or(Value::Null, as_value)
 }
 
-fn parse<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+pub fn parse<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
     row: &Row<'_>,
     column: usize,
 ) -> rusqlite::Result<T> {
@@ -514,9 +515,10 @@ pub fn write(connection: &Connection, changes: &[Change], before: &Counters, aft
                 let sql = "DELETE FROM snapshots WHERE volume = ?1 AND epoch = ?2";
                 connection.prepare_cached(sql)?.execute([volume.0, (*epoch).into()])?;
             }
+            Change::Access(change) => change.write(connection)?,
             Change::Event(event) => {
-                let sql = "INSERT INTO events (seq, unix_ms, kind, subject, text) VALUES (?1, ?2, ?3, ?4, ?5)";
-                let row = (event.seq, event.unix_ms, &event.kind, &event.subject, &event.text);
+                let sql = "INSERT INTO events (seq, unix_ms, kind, subject, text, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+                let row = (event.seq, event.unix_ms, &event.kind, &event.subject, &event.text, &event.who);
                 connection.prepare_cached(sql)?.execute(row)?;
                 let oldest = event.seq.saturating_sub(EVENTS_KEPT);
                 connection.prepare_cached("DELETE FROM events WHERE seq <= ?1")?.execute([oldest])?;
@@ -547,10 +549,11 @@ pub fn all_of(state: &State) -> Vec<Change> {
     let changes = changes.chain(state.maps.values().flat_map(columns));
     let changes = changes.chain(state.migrations.values().cloned().map(Change::Migration));
     let snapshots = state.snapshots.values().flat_map(|all| all.values().cloned());
-    changes.chain(snapshots.map(Change::Snapshot)).collect()
+    let changes = changes.chain(snapshots.map(Change::Snapshot));
+    changes.chain(access::all_of(&state.access).map(Change::Access)).collect()
 }
 
-fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {
+pub fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {
     let marks = ["?"].repeat(R::COLUMNS.len()).join(", ");
     let sql = format!("INSERT OR REPLACE INTO {} ({}) VALUES ({marks})", R::TABLE, R::COLUMNS.join(", "));
     connection.prepare_cached(&sql)?.execute(params_from_iter(record.values())).map(drop)
@@ -582,7 +585,7 @@ pub(super) fn put_column(
     Ok(())
 }
 
-fn delete(connection: &Connection, table: &str, key: &str, value: Value) -> rusqlite::Result<()> {
+pub fn delete(connection: &Connection, table: &str, key: &str, value: Value) -> rusqlite::Result<()> {
     connection.prepare_cached(&format!("DELETE FROM {table} WHERE {key} = ?1"))?.execute([value]).map(drop)
 }
 
@@ -610,11 +613,12 @@ pub fn load(connection: &Connection) -> rusqlite::Result<State> {
         let snapshots = state.snapshots.entry(snapshot.volume).or_default();
         Arc::make_mut(snapshots).insert(snapshot.epoch, Arc::new(snapshot));
     }
+    state.access = Arc::new(access::load(connection)?);
     state.counters = load_counters(connection)?;
     Ok(state)
 }
 
-fn all<R: Record>(connection: &Connection) -> rusqlite::Result<Vec<R>> {
+pub fn all<R: Record>(connection: &Connection) -> rusqlite::Result<Vec<R>> {
     let sql = format!("SELECT {} FROM {}", R::COLUMNS.join(", "), R::TABLE);
     connection.prepare_cached(&sql)?.query_map([], R::read)?.collect()
 }

@@ -136,7 +136,32 @@ pub const KIND: Kind = Kind {
             unix_ms INTEGER NOT NULL,
             kind TEXT NOT NULL,
             subject TEXT NOT NULL,
-            text TEXT NOT NULL
+            text TEXT NOT NULL,
+            who TEXT                        -- who asked for it: an identity, or how it came; null if it came by itself
+        ) STRICT;
+        -- Who signs certificates. The keys are in data folders.
+        CREATE TABLE authorities (
+            number INTEGER PRIMARY KEY, certificate TEXT NOT NULL,
+            server TEXT NOT NULL            -- servers.id: who made it
+        ) STRICT;
+        CREATE TABLE identities (
+            name TEXT PRIMARY KEY,
+            role TEXT NOT NULL,             -- host, operator, server
+            groups TEXT NOT NULL,           -- names, with spaces between
+            key TEXT NOT NULL,              -- SHA-256 of its public key
+            former_key TEXT,                -- of the one before, which counts too; null if there was none
+            created_unix_ms INTEGER NOT NULL
+        ) STRICT;
+        CREATE TABLE grants (
+            volume INTEGER NOT NULL,        -- volumes.id
+            to_whom TEXT NOT NULL,          -- identities.name, or a group after @
+            right_to TEXT NOT NULL,         -- read, write, admin
+            PRIMARY KEY (volume, to_whom)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE reservations (
+            volume INTEGER PRIMARY KEY,     -- volumes.id
+            holder TEXT,                    -- who alone may write, by its own word; null: everybody
+            number INTEGER NOT NULL         -- counts who came and went: connections of earlier numbers are cut off
         ) STRICT;
         CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
     ",
@@ -150,5 +175,6 @@ pub const KIND: Kind = Kind {
         super::upgrade::from_form_7,
         super::upgrade::from_form_8,
         super::upgrade::from_form_9,
+        super::upgrade::from_form_10,
     ],
 };

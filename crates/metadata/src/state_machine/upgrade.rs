@@ -125,6 +125,27 @@ pub fn from_form_9(connection: &Connection, file: &Path) -> Result<(), StoreErro
     put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
 }
 
+/// Form 10 knows nobody.
+pub fn from_form_10(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "identities", "key")? {
+        return Ok(());
+    }
+    checked(connection, file, Digest::of).map(drop)
+}
+
+/// There is nobody in it before form 11.
+const ACCESS: &str = "CREATE TABLE IF NOT EXISTS authorities (
+        number INTEGER PRIMARY KEY, certificate TEXT NOT NULL, server TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS identities (
+        name TEXT PRIMARY KEY, role TEXT NOT NULL, groups TEXT NOT NULL, key TEXT NOT NULL, former_key TEXT,
+        created_unix_ms INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS grants (
+        volume INTEGER NOT NULL, to_whom TEXT NOT NULL, right_to TEXT NOT NULL, PRIMARY KEY (volume, to_whom)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS reservations (volume INTEGER PRIMARY KEY, holder TEXT, number INTEGER NOT NULL) STRICT;";
+
 const REPLICAS: &str = "ALTER TABLE volumes ADD COLUMN replica_cluster TEXT;
     ALTER TABLE volumes ADD COLUMN replica_volume INTEGER;
     ALTER TABLE volumes ADD COLUMN replica_name TEXT;
@@ -236,6 +257,11 @@ fn with_generations(
 }
 
 fn checked(connection: &Connection, file: &Path, digest: impl Fn(&State) -> Digest) -> Result<State, StoreError> {
+    connection.execute_batch(ACCESS).map_err(StoreError::sqlite(file))?;
+    // A copy of the state has no events.
+    if has_column(connection, file, "events", "seq")? && !has_column(connection, file, "events", "who")? {
+        connection.execute_batch("ALTER TABLE events ADD COLUMN who TEXT").map_err(StoreError::sqlite(file))?;
+    }
     let state = rows::load(connection).map_err(StoreError::sqlite(file))?;
     let stored: Option<u32> = meta(connection, file, DIGEST)?;
     if stored.unwrap_or(digest(&State::before_everything()).0) != digest(&state).0 {

@@ -57,7 +57,10 @@ fn has_single_copies(map: &MapRecord) -> bool {
 fn own_status(context: &Context) -> Status {
     let state = context.parts.metadata.state();
     let servers = own_server(context).into_iter().collect();
-    status_of(&state, health(context), servers, &of_server(context))
+    let (health, mut reason) = health(context);
+    let warnings = context.access.credentials().warnings();
+    reason.extend(warnings.into_iter().map(|warning| format!("server {}: {warning}", context.server)));
+    status_of(&state, (health, reason), servers, &of_server(context))
 }
 
 /// The part of the cluster's status that these servers and drives are.

@@ -1,6 +1,6 @@
 //! What gateways outside the servers act by, and what they say of their clients.
 
-use super::Shared;
+use super::{Shared, Who};
 use super::extract::Input;
 use super::types::{
     Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
@@ -8,7 +8,7 @@ use super::types::{
 };
 use crate::agreed::left;
 use crate::observed::Damage;
-use axum::Json;
+use axum::{Extension, Json};
 use axum::extract::State;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -67,12 +67,16 @@ impl Gateways {
     }
 }
 
-pub async fn show(State(context): State<Shared>) -> Json<Directory> {
-    Json(directory(&context.parts.metadata.state()))
+pub async fn show(State(context): State<Shared>, who: Option<Extension<Who>>) -> Json<Directory> {
+    Json(directory(&context.parts.metadata.state(), who.as_deref()))
 }
 
 /// At once if the gateway has another one. A server that knows less than the gateway waits until it knows more.
-pub async fn follow(State(context): State<Shared>, Input(news): Input<GatewayNews>) -> Json<Directory> {
+pub async fn follow(
+    State(context): State<Shared>,
+    who: Option<Extension<Who>>,
+    Input(news): Input<GatewayNews>,
+) -> Json<Directory> {
     let after = news.after;
     let damage = news.damage.clone();
     let before = context.gateways.hear(news);
@@ -81,10 +85,18 @@ pub async fn follow(State(context): State<Shared>, Input(news): Input<GatewayNew
     let mut states = context.parts.metadata.watch();
     // Nothing new, then: the caller asks again.
     let _ = timeout(NEWS_WITHIN, states.wait_for(|state| state.happenings() > after)).await;
-    Json(directory(&context.parts.metadata.state()))
+    Json(directory(&context.parts.metadata.state(), who.as_deref()))
 }
 
-fn directory(state: &metadata::State) -> Directory {
+/// What an identity may know of.
+fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
+    let may_know = |volume: VolumeId| match who {
+        Some(Who::Identity(key, _)) => {
+            let known = state.access.identity_of(key);
+            known.is_some_and(|known| state.access.right_of(known, volume).is_some())
+        }
+        Some(Who::Nobody | Who::InTheClear) | None => true,
+    };
     let servers = state.servers.values().map(|server| DirectoryServer {
         id: server.id,
         is_up: server.state == ServerState::Up,
@@ -97,7 +109,7 @@ fn directory(state: &metadata::State) -> Directory {
         state_view: drive.state_view,
         left: left(drive),
     });
-    let volumes = state.active_volumes().filter_map(|volume| {
+    let volumes = state.active_volumes().filter(|volume| may_know(volume.id)).filter_map(|volume| {
         let map = state.map_of(volume)?;
         Some(DirectoryVolume {
             id: volume.id.0,

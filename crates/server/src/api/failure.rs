@@ -1,6 +1,7 @@
 //! Errors as the API answers them: one line for people, a kind for programs.
 
 use super::types::{ApiError, ErrorKind};
+use crate::access::{AccessError, AuthorityError};
 use crate::data_threads::Stopped;
 use crate::device;
 use crate::drives::DriveOperationError;
@@ -60,6 +61,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoVolume(_)
         | Refusal::NoVolumeId(_)
         | Refusal::NoSnapshot { .. }
+        | Refusal::NoIdentity(_)
+        | Refusal::NoGrant { .. }
         | Refusal::NoMap(_)
         | Refusal::NoColumn { .. }
         | Refusal::NoMove { .. }
@@ -92,6 +95,15 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::DriveNotUp { .. }
         | Refusal::DriveDraining(_)
         | Refusal::PoolExists(_)
+        | Refusal::AuthorityExists { .. }
+        | Refusal::NoAuthority
+        | Refusal::IdentityExists(_)
+        | Refusal::IdentityRevoked(_)
+        | Refusal::Reserved { .. }
+        | Refusal::NotHolding { .. }
+        | Refusal::TooManyIdentities { .. }
+        | Refusal::TooManyGrants { .. }
+        | Refusal::KeyTaken { .. }
         | Refusal::PoolInUse { .. }
         | Refusal::VolumeExists(_)
         | Refusal::NotDeleting(_)
@@ -142,6 +154,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::ChainedDomain { .. }
         | Refusal::NoWindow { .. }
         | Refusal::Rate
+        | Refusal::Certificate { .. }
+        | Refusal::TooManyGroups { .. }
         | Refusal::NotReplicated
         | Refusal::TooLong { .. } => ErrorKind::BadRequest,
     }
@@ -160,6 +174,17 @@ impl From<ProposeError> for Failure {
     }
 }
 
+impl From<AccessError> for Failure {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Propose(error) => error.into(),
+            AccessError::Authority(AuthorityError::PublicKey | AuthorityError::Name(_)) => Failure::bad(error),
+            AccessError::NoKey { .. } => Failure::new(ErrorKind::Unavailable, error),
+            error => Failure::new(ErrorKind::Internal, error),
+        }
+    }
+}
+
 impl From<Stopped> for Failure {
     fn from(stopped: Stopped) -> Self {
         Failure::new(ErrorKind::Unavailable, stopped)
@@ -170,7 +195,7 @@ impl From<IoError> for Failure {
     fn from(error: IoError) -> Self {
         let kind = match error {
             IoError::OutOfRange { .. } => ErrorKind::BadRequest,
-            IoError::ReadOnly => ErrorKind::Conflict,
+            IoError::ReadOnly | IoError::NotAllowed => ErrorKind::Conflict,
             IoError::OutOfSpace => ErrorKind::OutOfSpace,
             IoError::Damaged { .. } => ErrorKind::Internal,
             IoError::Unavailable { .. } | IoError::Unsure | IoError::NotNow | IoError::Stopping => {

@@ -4,7 +4,9 @@
 //! token and waits for nothing of ours makes room for a new one.
 
 use super::drives::Survey;
-use super::{Api, Context, router};
+use super::{Api, Context, Who, router};
+use crate::access::{Credentials, Peer};
+use crate::connection::HANDSHAKE;
 use crate::descriptors::Shares;
 use axum::Router;
 use axum::http::StatusCode;
@@ -14,11 +16,12 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tepal_gateway::nbd::{Surplus, has_hung_up};
+use tepal_gateway::nbd::{Line, Surplus, has_hung_up};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -47,6 +50,8 @@ pub struct Front {
 impl Front {
     /// Serves whoever shows the token, until it's closed. To be called on the control runtime, which serves.
     pub fn open(listener: TcpListener, api: Api, token: String) -> Self {
+        let credentials = api.access.credentials().clone();
+        let door = Door { is_tls_required: credentials.is_wanted_at(Some(api.address)), credentials };
         let (stop, stopping) = watch::channel(false);
         let most = Shares::now().api;
         let places = Arc::new(Semaphore::new(most));
@@ -55,7 +60,7 @@ impl Front {
         let (survey, surplus) = (Survey::new(&context), context.surplus_here.clone());
         let router = router(context);
         relay.open(router.clone());
-        let accepting = tokio::spawn(accept(listener, router, (places.clone(), most), surplus, stopping));
+        let accepting = tokio::spawn(accept((listener, door), router, (places.clone(), most), surplus, stopping));
         Front { stop, places, most, accepting, survey }
     }
 
@@ -75,8 +80,15 @@ impl Front {
     }
 }
 
+/// How callers are let in.
+#[derive(Clone)]
+struct Door {
+    is_tls_required: bool,
+    credentials: Credentials,
+}
+
 async fn accept(
-    listener: TcpListener,
+    (listener, door): (TcpListener, Door),
     router: Router,
     (places, most): (Arc<Semaphore>, usize),
     surplus: Arc<Surplus>,
@@ -101,7 +113,7 @@ async fn accept(
                 };
                 let guest = Arc::new(Guest::default());
                 guests.push_back(Arc::downgrade(&guest));
-                let serving = serve(stream, router.clone(), guest, stopping.clone());
+                let serving = receive(stream, door.clone(), router.clone(), guest, stopping.clone());
                 tokio::spawn(async move {
                     serving.await;
                     drop(place);
@@ -147,11 +159,57 @@ async fn stop_asked(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|&stop| stop).await;
 }
 
-async fn serve(stream: TcpStream, router: Router, guest: Arc<Guest>, stopping: watch::Receiver<bool>) {
-    let answering = TowerToHyperService::new(router);
+/// Over TLS, if the caller begins it. Without, who comes from elsewhere is told to.
+async fn receive(
+    stream: TcpStream,
+    door: Door,
+    router: Router,
+    guest: Arc<Guest>,
+    stopping: watch::Receiver<bool>,
+) {
     let caller = stream.as_fd().try_clone_to_owned().ok().map(|handle| Caller(Arc::new(handle)));
+    let line = tokio::select! {
+        line = timeout(HEAD_WITHIN, secured(stream, &door)) => line.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+        () = guest.sent_off.notified() => return,
+        () = stop_asked(stopping.clone()) => return,
+    };
+    match line {
+        Ok((line, who)) => serve(line, (caller, who), router, guest, stopping).await,
+        Err(error) => tracing::debug!(%error, "an API connection can't be served"),
+    }
+}
+
+/// Who is there, as far as that is known from a certificate.
+async fn secured(stream: TcpStream, door: &Door) -> io::Result<(Line<TcpStream>, Who)> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    if first[0] != HANDSHAKE {
+        let who = if door.is_tls_required { Who::InTheClear } else { Who::Nobody };
+        return Ok((Line::Plain(stream), who));
+    }
+    let none = || io::Error::other("there's no certificate here yet");
+    let line = Line::secured(stream, door.credentials.for_api().ok_or_else(none)?).await?;
+    let who = match line.certificate() {
+        None => Who::Nobody,
+        Some(certificate) => match door.credentials.judge(Some(certificate)) {
+            Some(Peer::Identity(key, record)) => Who::Identity(key, record),
+            Some(Peer::Trusted) | None => Who::Nobody,
+        },
+    };
+    Ok((line, who))
+}
+
+async fn serve(
+    stream: Line<TcpStream>,
+    (caller, who): (Option<Caller>, Who),
+    router: Router,
+    guest: Arc<Guest>,
+    stopping: watch::Receiver<bool>,
+) {
+    let answering = TowerToHyperService::new(router);
     let service = hyper::service::service_fn(|mut request: hyper::Request<Incoming>| {
         caller.clone().map(|caller| request.extensions_mut().insert(caller));
+        request.extensions_mut().insert(who.clone());
         guest.is_served.store(true, Ordering::Relaxed);
         let (answer, guest) = (answering.call(request), &guest);
         async move {

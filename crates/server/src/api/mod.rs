@@ -12,6 +12,7 @@ mod failure;
 mod front;
 mod health_text;
 mod holds;
+mod identities;
 mod imports;
 mod loss;
 mod metrics;
@@ -33,6 +34,7 @@ mod volumes;
 pub use crate::api_types as types;
 pub use front::Front;
 
+use crate::access::{Access, CERTIFICATES};
 use crate::damage::Scrubs;
 use crate::data_links::Links;
 use crate::drives::{Drives, Parts};
@@ -54,7 +56,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::Surplus;
-use tepal_metadata::{Command, ProposeError, Refusal, Reply, State};
+use tepal_metadata::{Command, IdentityRecord, KeyHash, ProposeError, Refusal, Reply, Role, State, asked_by};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore};
 use types::{Done, ErrorKind, route};
@@ -68,6 +70,8 @@ const ACTED_BY_WITHIN: Duration = Duration::from_secs(40);
 
 /// Stops the server. Not for the `tepal` command, which sends a signal.
 const SHUTDOWN: &str = "/v1/shutdown";
+/// Who asked, as events say it.
+const TOKEN_HOLDER: &str = "token";
 /// Prometheus text.
 const METRICS: &str = "/metrics";
 
@@ -87,6 +91,8 @@ pub struct Api {
     pub migrations: Migrations,
     /// This server's parts of them.
     pub scrubs: Scrubs,
+    /// Who may do what.
+    pub access: Access,
     /// When the server was started.
     pub started: Instant,
     /// Where this API itself listens.
@@ -221,6 +227,12 @@ fn managing() -> Router<Shared> {
         .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
         .route(route::VOLUME_RESIZE, post(resizing::resize))
         .route(route::VOLUME_RENAME, post(volumes::rename))
+        .route(route::IDENTITIES, get(identities::list).post(identities::create))
+        .route(route::IDENTITY, delete(identities::remove))
+        .route(route::IDENTITY_RENEW, post(identities::renew))
+        .route(CERTIFICATES, post(identities::sign_server))
+        .route(route::VOLUME_RIGHTS, get(identities::rights).post(identities::grant).delete(identities::withdraw))
+        .route(route::VOLUME_RESERVATION, post(identities::reserve).delete(identities::fence))
         .route(route::VOLUME_IMPORT, post(imports::note))
         .route(route::VOLUME_IMPORTED, post(imports::finish))
         .route(route::VOLUME_FOLLOW, post(replication::follow))
@@ -270,14 +282,52 @@ async fn no_such_method() -> Failure {
     Failure::new(ErrorKind::BadRequest, "this path of the API doesn't take this method")
 }
 
-/// Answers only who knows the token, so that other users of this machine and pages in its browsers can do nothing here.
+/// Who asks, as far as the connection tells.
+#[derive(Clone)]
+pub enum Who {
+    /// A token has to tell.
+    Nobody,
+    /// From another machine without TLS, where a token would be told to everybody on the way.
+    InTheClear,
+    /// By a certificate.
+    Identity(KeyHash, Arc<IdentityRecord>),
+}
+
+/// What a host may ask; its rights on volumes are looked at there.
+const FOR_HOSTS: [&str; 1] = [route::DIRECTORY];
+
+/// Answers only an identity, and who knows the token: other users of this machine and pages in its browsers can do nothing here.
 async fn check_token(
     axum::extract::State(context): axum::extract::State<Shared>,
     request: Request,
     next: Next,
 ) -> Response {
+    match request.extensions().get::<Who>() {
+        Some(Who::InTheClear) => {
+            let text = "this address wants TLS: use https, and the identity that `tepal identity create` makes";
+            return Failure::new(ErrorKind::Unauthorized, text).into_response();
+        }
+        Some(Who::Identity(key, _)) => {
+            // As it's now: the connection may be older than a revocation.
+            let known = context.parts.metadata.state().access.identity_of(key).cloned();
+            return match known {
+                Some(known) if known.role == Role::Operator => asked_by(known.name.clone(), next.run(request)).await,
+                Some(known) if known.role == Role::Host && FOR_HOSTS.contains(&request.uri().path()) => {
+                    next.run(request).await
+                }
+                Some(known) => {
+                    let text = format!("identity '{}' is a {}'s: an operator's does that", known.name, known.role);
+                    Failure::new(ErrorKind::Forbidden, text).into_response()
+                }
+                None => Failure::new(ErrorKind::Unauthorized, "this identity is revoked").into_response(),
+            };
+        }
+        Some(Who::Nobody) | None => {}
+    }
     match bearer(request.headers()) {
-        Some(shown) if is_same(shown.as_bytes(), context.token.as_bytes()) => next.run(request).await,
+        Some(shown) if is_same(shown.as_bytes(), context.token.as_bytes()) => {
+            asked_by(TOKEN_HOLDER.to_owned(), next.run(request)).await
+        }
         _ => Failure::new(ErrorKind::Unauthorized, "send the token of the server's data folder as a bearer token")
             .into_response(),
     }
@@ -285,7 +335,11 @@ async fn check_token(
 
 /// What was begun is done to its end, also if the client hangs up: its steps belong together.
 async fn see_through(request: Request, next: Next) -> Response {
-    let answer = tokio::spawn(next.run(request)).await;
+    let who = match request.extensions().get::<Who>() {
+        Some(Who::Identity(_, record)) => record.name.clone(),
+        Some(Who::Nobody | Who::InTheClear) | None => TOKEN_HOLDER.to_owned(),
+    };
+    let answer = tokio::spawn(asked_by(who, next.run(request))).await;
     answer.unwrap_or_else(|error| Failure::new(ErrorKind::Internal, error).into_response())
 }
 
@@ -333,6 +387,13 @@ fn shown_by(command: &Command, state: &State) -> String {
         | Command::RemoveDrive { .. } => "tepal drive ls".to_owned(),
         Command::RemoveServer { .. } | Command::SetServerDraining { .. } => "tepal server ls".to_owned(),
         Command::SetLease { .. } => "tepal cluster show".to_owned(),
+        Command::AddIdentity { .. } | Command::RenewIdentity { .. } | Command::RemoveIdentity { .. } => {
+            "tepal identity ls".to_owned()
+        }
+        Command::Reserve { volume, .. } | Command::Release { volume, .. } => {
+            format!("tepal volume show {}", called(volume))
+        }
+        Command::Grant { volume, .. } | Command::Withdraw { volume, .. } => format!("tepal volume rights {}", called(volume)),
         _ => "tepal status".to_owned(),
     }
 }

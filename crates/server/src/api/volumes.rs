@@ -298,6 +298,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         layout: record.layout.to_string(),
         domain: state.domain_of(record).map(|domain| domain.to_string()),
         losses_left: losses_left(state, record) as u64,
+        reserved_by: state.access.reserved(record.id).0.map(str::to_owned),
         state: health,
         reason,
         clients: observed.clients(),

@@ -68,6 +68,15 @@
 //! | POST `/v1/snapshots/{name}/clone` | [`CloneSnapshot`] | [`VolumeInfo`] of the new volume |
 //! | GET `/v1/snapshots/{name}/diff?to=SNAP&offset=N&epoch=N` | | [`SnapshotDiff`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots/{name}/data`, `/map` | | as of a volume |
+//! | GET `/v1/identities` | | list of [`IdentityInfo`] |
+//! | POST `/v1/identities` | [`CreateIdentity`] | [`IdentityCertificate`] |
+//! | POST `/v1/identities/{name}/renew` | [`RenewIdentity`] | [`IdentityCertificate`] |
+//! | DELETE `/v1/identities/{name}` | | [`Done`], once no server knows it any more |
+//! | GET `/v1/volumes/{name}/rights` | | list of [`RightInfo`] |
+//! | POST `/v1/volumes/{name}/rights` | [`Grant`] | [`Done`] |
+//! | DELETE `/v1/volumes/{name}/rights?to=TEXT` | | [`Done`], once nobody acts by it any more |
+//! | POST `/v1/volumes/{name}/reservation` | [`Reserve`] | [`Done`], once nobody else writes to it any more |
+//! | DELETE `/v1/volumes/{name}/reservation?from=HOLDER` | | [`Done`], once nobody who was connected writes to it any more |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
 //!
 //! `{name}` and `{id}` are percent-encoded; a snapshot's name is `VOLUME@SNAP`. `data` takes up to [`MAX_DATA`] bytes a request.
@@ -78,6 +87,7 @@
 mod cluster;
 mod directory;
 mod drives;
+mod identities;
 mod plexes;
 mod replication;
 mod snapshots;
@@ -91,6 +101,10 @@ pub use directory::{
 pub use drives::{
     AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, ReplaceDrive,
     SetDriveUse,
+};
+pub use identities::{
+    CreateIdentity, FenceQuery, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Reserve, Right, RightInfo, Role,
+    WithdrawQuery,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
 pub use replication::{
@@ -241,6 +255,17 @@ pub mod route {
     pub const SNAPSHOT_DATA: &str = "/v1/snapshots/{name}/data";
     /// GET with [`RangeQuery`](super::RangeQuery): list of [`MapRun`](super::MapRun).
     pub const SNAPSHOT_MAP: &str = "/v1/snapshots/{name}/map";
+    /// GET: list of [`IdentityInfo`](super::IdentityInfo), by name. POST of [`CreateIdentity`](super::CreateIdentity).
+    pub const IDENTITIES: &str = "/v1/identities";
+    /// DELETE: its keys count no more.
+    pub const IDENTITY: &str = "/v1/identities/{name}";
+    /// POST of [`RenewIdentity`](super::RenewIdentity).
+    pub const IDENTITY_RENEW: &str = "/v1/identities/{name}/renew";
+    /// GET: list of [`RightInfo`](super::RightInfo). POST of [`Grant`](super::Grant). DELETE, see
+    /// [`WithdrawQuery`](super::WithdrawQuery).
+    pub const VOLUME_RIGHTS: &str = "/v1/volumes/{name}/rights";
+    /// POST of [`Reserve`](super::Reserve). DELETE, see [`FenceQuery`](super::FenceQuery).
+    pub const VOLUME_RESERVATION: &str = "/v1/volumes/{name}/reservation";
     /// POST of [`SqlQuery`](super::SqlQuery): [`SqlRows`](super::SqlRows).
     pub const SQL: &str = "/v1/sql";
 }
@@ -277,6 +302,8 @@ pub enum ErrorKind {
     BadRequest,
     /// 401: send the right token.
     Unauthorized,
+    /// 403: have it granted, or ask as somebody else.
+    Forbidden,
     /// 404: there is no such thing.
     NotFound,
     /// 409: it exists, is in use, or is in a state that doesn't allow this.
@@ -296,6 +323,7 @@ impl ErrorKind {
         match self {
             ErrorKind::BadRequest => 400,
             ErrorKind::Unauthorized => 401,
+            ErrorKind::Forbidden => 403,
             ErrorKind::NotFound => 404,
             ErrorKind::Conflict => 409,
             ErrorKind::OutOfSpace => 507,

@@ -32,6 +32,9 @@ pub struct VolumeInfo {
     /// Of them, those of gateways that aren't servers.
     #[serde(default)]
     pub clients_of_gateways: u64,
+    /// Who alone may use it, by the holder's own word; none: whoever may.
+    #[serde(default)]
+    pub reserved_by: Option<String>,
     /// Imports that write to it.
     #[serde(default)]
     pub imports: u64,

@@ -16,6 +16,9 @@
 //! data_threads = 2
 //! log_file = "/var/log/tepal.log"
 //! insecure = false
+//! require_tls = false                   # of NBD clients on this machine too
+//! identity = "/etc/tepal/s2"            # made by `tepal identity create --server`: by which this server joins over TLS
+//! names = ["nas.example"]               # further names of this machine, for its certificate
 //! ```
 
 use serde::Deserialize;
@@ -57,8 +60,14 @@ pub struct Settings {
     pub data_threads: Option<i64>,
     /// Where the log goes. By default to standard error.
     pub log_file: Option<PathBuf>,
-    /// Whether addresses that other machines reach are allowed. By default not.
+    /// Whether other machines may reach the server without encryption. By default not.
     pub insecure: Option<bool>,
+    /// Whether NBD clients on loopback need TLS too. By default not.
+    pub require_tls: Option<bool>,
+    /// The folder of an identity of a server, by which this one joins over TLS. None by default.
+    pub identity: Option<PathBuf>,
+    /// Names and addresses by which clients find this server, besides those that it knows. None by default.
+    pub names: Option<Vec<String>>,
 }
 
 /// A drive: its path, or a table with more about it.
@@ -171,6 +180,7 @@ impl Settings {
         };
         self.data.iter_mut().for_each(place);
         self.log_file.iter_mut().for_each(place);
+        self.identity.iter_mut().for_each(place);
         for drive in self.drives.iter_mut().flatten() {
             match drive {
                 DriveSettings::Path(path) => place(path),
@@ -206,6 +216,9 @@ impl Settings {
             data_threads: self.data_threads.or(other.data_threads),
             log_file: self.log_file.or(other.log_file),
             insecure: self.insecure.or(other.insecure),
+            require_tls: self.require_tls.or(other.require_tls),
+            names: self.names.or(other.names),
+            identity: self.identity.or(other.identity),
         }
     }
 }

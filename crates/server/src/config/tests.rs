@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::Arc;
 
 fn minimal() -> Settings {
     Settings { data: Some("/data".into()), ..Settings::default() }
@@ -24,6 +25,8 @@ fn a_file_with_everything_in_it_is_read() {
         data_threads = 2
         log_file = "/var/log/tepal.log"
         insecure = false
+        require_tls = true
+        names = ["nas.example", "10.0.0.1"]
     "#;
     let config = Config::new(Settings::parse(text).expect("settings")).expect("a config");
     assert_eq!(config.server, Some(ServerId(3)));
@@ -37,7 +40,8 @@ fn a_file_with_everything_in_it_is_read() {
     assert_eq!((config.pool.as_str(), config.data_threads), ("fast", 2));
     assert_eq!(config.replace_after, Duration::from_secs(90));
     assert_eq!(config.emulate, Some("hdd".parse().expect("a model")));
-    assert!(!config.open_to_others);
+    let names = vec!["nas.example".to_owned(), "10.0.0.1".to_owned()];
+    assert_eq!(config.privacy, Privacy { insecure: false, require_tls: true, names, is_open: false });
 }
 
 #[test]
@@ -73,15 +77,12 @@ fn settings_that_a_server_cannot_run_with_are_refused_one_by_one() {
         (Settings { join: Some(vec!["127.0.0.1:0".into()]), ..minimal() }, "not an address of a server"),
         (Settings { join: Some(vec!["h:1".into()]), create: Some("c".into()), ..minimal() }, "leave one out"),
         (Settings { site: Some("the cellar".into()), ..minimal() }, "'the cellar' is not a name"),
-        (Settings { peers: Some("0.0.0.0:1".into()), ..minimal() }, "--insecure"),
         (Settings { peers: Some("127.0.0.1:0".into()), ..minimal() }, "name a port"),
         (Settings { peers: Some(format!("unix:/{}", "s".repeat(107))), ..minimal() }, "too long"),
         (Settings { listen: Some(vec!["nowhere".into()]), ..minimal() }, "not an address"),
         (Settings { listen: Some(vec![format!("unix:/{}", "s".repeat(107))]), ..minimal() }, "at most 107"),
         (Settings { listen: Some(vec!["unix:/a".into(), "unix:/a".into()]), ..minimal() }, "twice"),
-        (Settings { listen: Some(vec!["0.0.0.0:10809".into()]), ..minimal() }, "--insecure"),
-        (Settings { listen: Some(vec!["[::]:10809".into()]), ..minimal() }, "--insecure"),
-        (Settings { api: Some("10.0.0.1:80".into()), ..minimal() }, "--insecure"),
+        (Settings { names: Some(vec!["a b".into()]), ..minimal() }, "'a b' is no name"),
         (Settings { api: Some("localhost".into()), ..minimal() }, "not an address"),
         (Settings { emulate: Some("floppy".into()), ..minimal() }, "no drive model"),
         (Settings { data_threads: Some(0), ..minimal() }, "not a number from 1"),
@@ -97,11 +98,36 @@ fn settings_that_a_server_cannot_run_with_are_refused_one_by_one() {
 }
 
 #[test]
-fn only_the_word_insecure_opens_a_server_to_other_machines() {
-    let open = Settings { listen: Some(vec!["0.0.0.0:10809".into()]), insecure: Some(true), ..minimal() };
-    assert!(Config::new(open).expect("allowed").open_to_others);
-    let closed = Settings { insecure: Some(true), ..minimal() };
-    assert!(!Config::new(closed).expect("allowed").open_to_others);
+fn clients_of_other_machines_need_tls_unless_the_word_insecure_is_said() {
+    let requires = |address: &str, insecure, require_tls| {
+        let (listen, insecure, require_tls) = (Some(vec![address.to_owned()]), Some(insecure), Some(require_tls));
+        let config = Config::new(Settings { listen, insecure, require_tls, ..minimal() }).expect("allowed");
+        assert_eq!(config.protection_of(&config.listen[0], Arc::new(|| None)).is_required, config.wants_tls());
+        config.wants_tls()
+    };
+    for (address, wide) in [("0.0.0.0:1", true), ("[::]:1", true), ("127.0.0.1:1", false), ("[::1]:1", false)] {
+        assert_eq!(requires(address, false, false), wide, "{address}");
+        assert!(!requires(address, true, false) && requires(address, false, true), "{address}");
+    }
+    let config = Config::new(Settings { listen: Some(vec!["unix:/s".into()]), require_tls: Some(true), ..minimal() });
+    let config = config.expect("allowed");
+    assert!(!config.protection_of(&config.listen[0], Arc::new(|| None)).is_required, "the system decides who reaches it");
+    let open = |api: &str| {
+        let settings = Settings { api: Some(api.into()), insecure: Some(true), ..minimal() };
+        Config::new(settings).expect("allowed").privacy.is_open
+    };
+    assert_eq!([open("10.0.0.1:80"), open("127.0.0.1:80")], [true, false], "whether status warns of it");
+}
+
+#[test]
+fn a_certificate_is_for_all_addresses_of_a_server() {
+    let listen = Some(vec!["10.1.2.3:10809".to_owned(), "0.0.0.0:10810".to_owned()]);
+    let settings = Settings { listen, names: Some(vec!["nas.example".to_owned()]), ..minimal() };
+    let names = Config::new(settings).expect("a config").machine_names();
+    for name in ["10.1.2.3", "127.0.0.1", "::1", "localhost", "nas.example"] {
+        assert_eq!(names.iter().filter(|one| *one == name).count(), 1, "{name}: {names:?}");
+    }
+    assert!(!names.contains(&"0.0.0.0".to_owned()));
 }
 
 #[test]

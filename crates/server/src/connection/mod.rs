@@ -4,11 +4,14 @@
 mod refusals;
 mod socket;
 mod stream;
+mod tls;
 
 pub use refusals::Refusals;
-pub use socket::Socket;
+pub use socket::{Moved, Socket};
+pub use tls::HANDSHAKE;
 pub use stream::{Ended, Incoming, LONGEST, Outgoing};
 
+use crate::access::Credentials;
 use std::io;
 use std::time::Duration;
 use tepal_wire::Header;
@@ -33,10 +36,14 @@ pub enum NotReached {
     Refused(#[from] CallError),
 }
 
-/// Connects, and waits for the welcome.
-pub async fn call(address: &str, hello: Hello) -> Result<(Incoming, Outgoing, Welcome), NotReached> {
+/// Connects, over TLS if the address wants that, and waits for the welcome.
+pub async fn call(
+    address: &str,
+    credentials: &Credentials,
+    hello: Hello,
+) -> Result<(Incoming, Outgoing, Welcome), NotReached> {
     let calling = async {
-        let (mut incoming, mut outgoing) = Incoming::new(Socket::connect(address).await?).split();
+        let (mut incoming, mut outgoing) = Incoming::new(Socket::connect(address, credentials).await?).split();
         outgoing.push(&Header { session: hello.epoch, ..Header::default() }, &hello, Vec::new());
         outgoing.send().await?;
         let calling = Calling::new(hello);

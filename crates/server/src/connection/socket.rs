@@ -1,14 +1,18 @@
 //! A connection between servers, over TCP or a unix socket. Any thread may send; whoever owns it waits for it.
 
+use super::tls::{HANDSHAKE, Session, TlsSocket};
+use crate::access::Credentials;
 use rustix::net::sockopt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tepal_gateway::nbd::Accepted;
 use tepal_wire::{Inbox, Outbox};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::rustls::ServerConfig;
 
 /// A machine that acknowledges nothing for so long is gone, or cut off; a connection to it would be found to be of use again
 /// only long after it's back.
@@ -17,19 +21,33 @@ const UNHEARD: Duration = Duration::from_secs(3);
 /// waits for an answer that was lost with the machine has nothing to send that would show it. It's given up after [`UNHEARD`].
 const PROBE: Duration = Duration::from_secs(1);
 
+const WANTED: &str = "TLS is wanted there, and there's no certificate here: `tepal identity create` makes an identity (with --server for a \
+                      server), and --identity names its folder";
+
 /// A socket that doesn't block.
 #[derive(Debug)]
 pub enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsSocket>),
 }
 
-/// The same of either kind.
+/// A socket on its way to another thread.
+pub enum Moved {
+    Plain(Accepted),
+    Tls(std::net::TcpStream, Box<Session>),
+}
+
+/// The same of each kind.
 macro_rules! stream {
     ($socket:expr, $stream:ident => $what:expr) => {
         match $socket {
             Socket::Tcp($stream) => $what,
             Socket::Unix($stream) => $what,
+            Socket::Tls(secured) => {
+                let $stream = &secured.tcp;
+                $what
+            }
         }
     };
 }
@@ -42,10 +60,37 @@ impl AsRef<Socket> for Socket {
 
 impl Socket {
     /// `address` is `unix:PATH` or HOST:PORT.
-    pub async fn connect(address: &str) -> io::Result<Socket> {
-        match address.strip_prefix("unix:") {
-            Some(path) => UnixStream::connect(PathBuf::from(path)).await.map(Socket::Unix),
-            None => of_tcp(TcpStream::connect(address).await?),
+    pub async fn connect(address: &str, credentials: &Credentials) -> io::Result<Socket> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            return UnixStream::connect(PathBuf::from(path)).await.map(Socket::Unix);
+        }
+        if !credentials.wants_tls(address) {
+            return of_tcp(TcpStream::connect(address).await?).map(Socket::Tcp);
+        }
+        let no_certificate = || io::Error::other(WANTED);
+        let config = credentials.caller().ok_or_else(no_certificate)?;
+        let stream = of_tcp(TcpStream::connect(address).await?)?;
+        Ok(Socket::Tls(Box::new(TlsSocket::call(stream, config).await?)))
+    }
+
+    /// Of one that was just accepted: with TLS over it, if the caller begins that. Without, it's refused where TLS is required.
+    pub async fn secured(self, config: Option<Arc<ServerConfig>>, is_required: bool) -> io::Result<Socket> {
+        let Socket::Tcp(stream) = self else { return Ok(self) };
+        let mut first = [0];
+        stream.peek(&mut first).await?;
+        match config {
+            Some(config) if first[0] == HANDSHAKE => Ok(Socket::Tls(Box::new(TlsSocket::answer(stream, config).await?))),
+            None if first[0] == HANDSHAKE => Err(io::Error::other("there's no certificate here yet")),
+            _ if is_required => Err(io::Error::new(io::ErrorKind::PermissionDenied, "TLS is wanted here")),
+            _ => Ok(Socket::Tcp(stream)),
+        }
+    }
+
+    /// The certificate that the other end has shown, as DER.
+    pub fn certificate(&self) -> Option<Vec<u8>> {
+        match self {
+            Socket::Tls(secured) => secured.certificate(),
+            Socket::Tcp(_) | Socket::Unix(_) => None,
         }
     }
 
@@ -53,7 +98,7 @@ impl Socket {
     pub fn accepted(accepted: Accepted) -> io::Result<Socket> {
         match accepted {
             Accepted::Unix(stream) => UnixStream::from_std(stream).map(Socket::Unix),
-            Accepted::Tcp(stream) => of_tcp(TcpStream::from_std(stream)?),
+            Accepted::Tcp(stream) => of_tcp(TcpStream::from_std(stream)?).map(Socket::Tcp),
         }
     }
 
@@ -61,21 +106,34 @@ impl Socket {
     pub fn deliver_within(&self, long: Duration) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => Ok(sockopt::set_tcp_user_timeout(stream, long.as_millis() as u32)?),
+            Socket::Tls(secured) => Ok(sockopt::set_tcp_user_timeout(&secured.tcp, long.as_millis() as u32)?),
             Socket::Unix(_) => Ok(()), // it's there at once
         }
     }
 
     /// To be taken to another thread.
-    pub fn into_accepted(self) -> io::Result<Accepted> {
+    pub fn into_moved(self) -> io::Result<Moved> {
         match self {
-            Socket::Unix(stream) => stream.into_std().map(Accepted::Unix),
-            Socket::Tcp(stream) => stream.into_std().map(Accepted::Tcp),
+            Socket::Unix(stream) => stream.into_std().map(Accepted::Unix).map(Moved::Plain),
+            Socket::Tcp(stream) => stream.into_std().map(Accepted::Tcp).map(Moved::Plain),
+            Socket::Tls(secured) => secured.into_parts().map(|(stream, session)| Moved::Tls(stream, Box::new(session))),
+        }
+    }
+
+    /// For the runtime of this thread.
+    pub fn moved(moved: Moved) -> io::Result<Socket> {
+        match moved {
+            Moved::Plain(accepted) => Socket::accepted(accepted),
+            Moved::Tls(stream, session) => Ok(Socket::Tls(Box::new(TlsSocket::from_parts(stream, *session)?))),
         }
     }
 
     /// Receives what is there, as far as there's space: so many bytes, none if nothing more ever comes.
     /// [`io::ErrorKind::WouldBlock`] says that nothing is there.
     pub fn try_receive(&self, inbox: &mut Inbox) -> io::Result<usize> {
+        if let Socket::Tls(secured) = self {
+            return secured.try_receive(inbox);
+        }
         let mut received = None;
         let tried = stream!(self, stream => stream.try_io(Interest::READABLE, || {
             let mut spaces = inbox.spaces();
@@ -97,6 +155,9 @@ impl Socket {
 
     /// Sends of what waits as much as the socket takes now. [`io::ErrorKind::WouldBlock`] says that it takes nothing.
     pub fn try_send(&self, outbox: &mut Outbox) -> io::Result<()> {
+        if let Socket::Tls(secured) = self {
+            return secured.try_send(outbox);
+        }
         while outbox.pending() > 0 {
             let mut sent = None;
             let tried = stream!(self, stream => stream.try_io(Interest::WRITABLE, || {
@@ -153,14 +214,14 @@ impl Socket {
     }
 }
 
-fn of_tcp(stream: TcpStream) -> io::Result<Socket> {
+fn of_tcp(stream: TcpStream) -> io::Result<TcpStream> {
     // Frames are gathered here, and answers to them waited for.
     stream.set_nodelay(true)?;
     sockopt::set_tcp_user_timeout(&stream, UNHEARD.as_millis() as u32)?;
     sockopt::set_socket_keepalive(&stream, true)?;
     sockopt::set_tcp_keepidle(&stream, PROBE)?;
     sockopt::set_tcp_keepintvl(&stream, PROBE)?;
-    Ok(Socket::Tcp(stream))
+    Ok(stream)
 }
 
 /// Signals interrupt nothing here.

@@ -1,12 +1,14 @@
 //! Who answers what other servers and gateways ask: the engine.
 
 use super::Answering;
+use crate::access::Claims;
 use crate::world::ServerWorld;
 use futures_util::future::LocalBoxFuture;
 use tepal_engine::{Engine, Question, Reply};
-use tepal_metadata::Metadata;
-use tepal_model::ServerId;
+use tepal_metadata::{KeyHash, Metadata, Right};
+use tepal_model::{IoError, ServerId};
 use tepal_wire::handshake::{Sender, Standing};
+use tepal_wire::message::{Answer, Request, VolumeAnswer, VolumeFailure, VolumeOperation};
 
 /// The engine, as other servers ask it.
 pub struct EngineAnswers {
@@ -14,6 +16,8 @@ pub struct EngineAnswers {
     pub engine: Engine<ServerWorld>,
     /// Says which servers belong to the cluster.
     pub metadata: Metadata,
+    /// What callers may do that aren't servers.
+    pub claims: Claims,
 }
 
 impl Answering for EngineAnswers {
@@ -25,6 +29,26 @@ impl Answering for EngineAnswers {
         }
     }
 
+    fn refuses(&self, sender: &Sender, limited: Option<KeyHash>, request: &Request) -> Option<Answer> {
+        if !matches!(sender, Sender::Client { .. }) {
+            return None;
+        }
+        let refused = |error| Some(Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Io(error))));
+        let Request::Volume(request) = request else { return refused(IoError::NotAllowed) };
+        let state = self.metadata.state();
+        // A gateway can't be the one that alone may write.
+        if state.access.reserved(request.volume).0.is_some() && !is_of_snapshot(&request.operation) {
+            return refused(IoError::Fenced);
+        }
+        let right = match needed(&request.operation) {
+            Some(right) => right,
+            None if limited.is_none() => return None,
+            None => return refused(IoError::NotAllowed),
+        };
+        let claim = limited.map(|key| self.claims.of(&state.access, key, request.volume));
+        claim.and_then(|claim| claim.check(right).err()).and_then(refused)
+    }
+
     fn standing(&self, sender: &Sender) -> Standing {
         match sender {
             Sender::Server { server, .. } if self.metadata.state().servers.contains_key(server) => Standing::Member,
@@ -32,4 +56,24 @@ impl Answering for EngineAnswers {
             Sender::Client { .. } => Standing::Member,
         }
     }
+}
+
+/// What a client must be allowed for this; none: servers alone ask each other that.
+fn needed(operation: &VolumeOperation) -> Option<Right> {
+    match operation {
+        VolumeOperation::Read { .. }
+        | VolumeOperation::Flush
+        | VolumeOperation::Status { .. }
+        | VolumeOperation::Changed { .. } => Some(Right::Read),
+        VolumeOperation::Write { .. } | VolumeOperation::Zero { .. } | VolumeOperation::Repair { .. } => Some(Right::Write),
+        VolumeOperation::Clear { .. }
+        | VolumeOperation::HandOver { .. }
+        | VolumeOperation::Holding { .. }
+        | VolumeOperation::Release { .. } => None,
+    }
+}
+
+fn is_of_snapshot(operation: &VolumeOperation) -> bool {
+    use VolumeOperation::{Changed, Read, Status};
+    matches!(operation, Read { at: Some(_), .. } | Status { at: Some(_), .. } | Changed { at: Some(_), .. })
 }

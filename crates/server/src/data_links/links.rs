@@ -3,6 +3,7 @@
 use super::lane::Lane;
 use super::link::{Advice, Link, ServerStanding};
 use super::vigil::{Found, Patience, Vigil};
+use crate::access::Credentials;
 use crate::connection::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
 use crate::data_threads::DataThreads;
 use futures_util::FutureExt;
@@ -29,6 +30,7 @@ const TURN: usize = 4 << 20;
 pub struct Links(Arc<Shared>);
 
 struct Shared {
+    credentials: Credentials,
     cluster: ClusterId,
     caller: Sender,
     refusals: Refusals,
@@ -83,14 +85,14 @@ impl Peers for Links {
 
 impl Links {
     /// `caller` is this server, or this gateway.
-    pub fn new(cluster: ClusterId, caller: Sender) -> Self {
-        Links::with_patience(cluster, caller, Patience::default())
+    pub fn new(cluster: ClusterId, caller: Sender, credentials: Credentials) -> Self {
+        Links::with_patience(cluster, caller, Patience::default(), credentials)
     }
 
-    pub(super) fn with_patience(cluster: ClusterId, caller: Sender, patience: Patience) -> Self {
+    pub(super) fn with_patience(cluster: ClusterId, caller: Sender, patience: Patience, credentials: Credentials) -> Self {
         let (refusals, table) = (Refusals::default(), RwLock::default());
         let cut = AtomicU64::new(patience.cut.as_millis() as u64);
-        Links(Arc::new(Shared { cluster, caller, refusals, patience, cut, table }))
+        Links(Arc::new(Shared { credentials, cluster, caller, refusals, patience, cut, table }))
     }
 
     /// The servers that are up and can't be reached from here.
@@ -162,7 +164,7 @@ async fn keep(link: Arc<Link>, shared: Arc<Shared>) {
         let epoch = hello.epoch;
         link.note_silence(Duration::ZERO);
         let called = tokio::select! {
-            called = call(&address, hello) => called,
+            called = call(&address, &shared.credentials, hello) => called,
             () = link.moved_from(&address) => continue,
         };
         match called {

@@ -2,7 +2,7 @@
 
 use super::lane::Lane;
 use super::visit::Visit;
-use crate::connection::{Refusals, Socket};
+use crate::connection::{Moved, Refusals, Socket};
 use crate::data_threads::DataThreads;
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tepal_engine::{Question, Reply};
-use tepal_gateway::nbd::Accepted;
+use tepal_metadata::KeyHash;
 use tepal_wire::handshake::{Hello, Host, Reason, Refused, Sender, Standing, Welcome};
-use tepal_wire::message::Answer;
+use tepal_wire::message::{Answer, Request};
 use tepal_wire::session::{Admission, Pass, Visitors};
 use tepal_wire::{Header, Inbox, Outbox, Payload};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
@@ -38,6 +38,9 @@ pub trait Answering: Send + Sync + 'static {
 
     /// Whether the cluster knows a caller.
     fn standing(&self, sender: &Sender) -> Standing;
+
+    /// What a caller is told that isn't allowed to ask that. `limited`: the key whose rights alone it has.
+    fn refuses(&self, sender: &Sender, limited: Option<KeyHash>, request: &Request) -> Option<Answer>;
 }
 
 /// Where callers of data lanes are received.
@@ -163,22 +166,22 @@ impl Reception {
         self.desks[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection whose hello was heard to a data thread. It keeps its place among those that aren't welcome yet until it
+    /// Takes a connection whose hello was heard to a data thread. `limited`: the key whose rights alone it has. It keeps its place among those that aren't welcome yet until it
     /// is.
     pub fn receive(
         self: &Arc<Self>,
-        accepted: Accepted,
-        inbox: Inbox,
+        (moved, inbox): (Moved, Inbox),
         hello: Hello,
         lane: Lane,
+        limited: Option<KeyHash>,
         place: OwnedSemaphorePermit,
     ) {
         let Some(threads) = self.threads.upgrade() else { return };
         let (seat, reception) = (threads.seat(), self.clone());
         threads.spawn_on(seat.thread(), move || async move {
             let _seat = seat;
-            match Socket::accepted(accepted) {
-                Ok(socket) => reception.serve(socket, inbox, hello, lane, place).await,
+            match Socket::moved(moved) {
+                Ok(socket) => reception.serve((socket, inbox), hello, (lane, limited), place).await,
                 Err(error) => tracing::warn!(%error, "a connection of another server can't be taken to a data thread"),
             }
         });
@@ -186,10 +189,9 @@ impl Reception {
 
     async fn serve(
         self: Arc<Self>,
-        socket: Socket,
-        inbox: Inbox,
+        (socket, inbox): (Socket, Inbox),
         hello: Hello,
-        lane: Lane,
+        (lane, limited): (Lane, Option<KeyHash>),
         place: OwnedSemaphorePermit,
     ) {
         let _present = Present::new(&self);
@@ -202,7 +204,7 @@ impl Reception {
         match admitted {
             Ok((pass, mailbox, welcome)) => {
                 outbox.push(&header, &welcome, &Payload::none());
-                Visit::new(self, lane, pass, mailbox, socket, inbox, outbox).run().await;
+                Visit::new(self, (lane, limited), (pass, mailbox), socket, inbox, outbox).run().await;
             }
             Err(refused) => {
                 self.note(&hello.sender, &refused);

@@ -9,13 +9,14 @@
 use super::lane::Lane;
 use super::reception::{Done, Letters, Mailbox, Notice, Reception};
 use crate::connection::Socket;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{FutureExt, LocalBoxFuture};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use tepal_engine::{Question, Reply};
 use tepal_gateway::nbd::InFlight;
+use tepal_metadata::KeyHash;
 use tepal_wire::handshake::{Reason, Refused};
 use tepal_wire::message::{Message, Request};
 use tepal_wire::session::{Arrival, Pass};
@@ -33,6 +34,8 @@ const LADEN: u64 = 1 << 20;
 pub struct Visit {
     reception: Arc<Reception>,
     lane: Lane,
+    /// The key whose rights alone the caller has.
+    limited: Option<KeyHash>,
     pass: Pass,
     mailbox: Arc<Mailbox>,
     /// `None` once the connection has gone.
@@ -88,9 +91,8 @@ enum Pause {
 impl Visit {
     pub fn new(
         reception: Arc<Reception>,
-        lane: Lane,
-        pass: Pass,
-        mailbox: Arc<Mailbox>,
+        (lane, limited): (Lane, Option<KeyHash>),
+        (pass, mailbox): (Pass, Arc<Mailbox>),
         socket: Socket,
         mut inbox: Inbox,
         outbox: Outbox,
@@ -98,7 +100,7 @@ impl Visit {
         inbox.set_limits(Limits::OPEN);
         let (in_flight, done, arrived) = (InFlight::new(), Vec::new(), Vec::new());
         let door = Some(Door { socket, inbox, outbox });
-        Visit { reception, lane, pass, mailbox, door, in_flight, done, arrived, stopping: false }
+        Visit { reception, lane, limited, pass, mailbox, door, in_flight, done, arrived, stopping: false }
     }
 
     /// Returns when the connection has gone and nothing of it is under way.
@@ -244,8 +246,13 @@ impl Visit {
                 Arrival::Begin => {
                     let is_repeatable = request.is_repeatable();
                     let done = Done { id: header.request, slot: header.slot, is_repeatable };
+                    let answering = &self.reception.answering;
+                    let refused = answering.refuses(&sender, self.limited, &request);
                     let question = Question { view: header.view, revision: header.revision, request, payload };
-                    let work = self.reception.answering.answer(sender, question);
+                    let work = match refused {
+                        Some(answer) => std::future::ready(answer.into()).boxed_local(),
+                        None => answering.answer(sender, question),
+                    };
                     if let Poll::Ready(done) = self.in_flight.start(Job { done, work }) {
                         self.done.push(done);
                     }

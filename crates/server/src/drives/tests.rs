@@ -57,7 +57,8 @@ impl Rig {
             emulate: None,
             data_threads: 1,
             log_file: None,
-            open_to_others: false,
+            privacy: Default::default(),
+            identity: None,
         };
         let drives = Drives::new(&config, parts.clone(), Generations::open(folder.path()).expect("none yet"));
         drives.start().await.expect("there are none");

@@ -1,7 +1,7 @@
 //! The cluster's volumes and their snapshots as the NBD front-end of a gateway wants them.
 
 use crate::api_types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
-use crate::nbd::disk::ExportedDisk;
+use crate::nbd::disk::{ExportedDisk, Terms};
 use crate::nbd::exports::{Missing, Wanted, name_of, only};
 use crate::news::in_a_moment;
 use crate::observed::Observations;
@@ -40,6 +40,10 @@ impl Exports for GatewayExports {
         only(self.directory.borrow().volumes.iter()).map(|volume| volume.name.clone())
     }
 
+    fn shown_to(&self, _certificate: &[u8]) -> Result<Self, OpenError> {
+        Err(OpenError::NotAllowed("a gateway offers no TLS in this version".to_owned()))
+    }
+
     async fn open(&self, name: &str) -> Result<ExportedDisk, OpenError> {
         let wanted = Wanted::of(name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         let is_news = |directory: &Arc<Directory>| find(directory, &wanted).is_ok();
@@ -51,10 +55,10 @@ impl Exports for GatewayExports {
         };
         let volume = self.engine.volume(VolumeId(found.id)).ok_or_else(unavailable)?;
         Ok(match snapshot {
-            None => ExportedDisk::of_volume(volume, &self.observations),
+            None => ExportedDisk::of_volume(volume, &self.observations, Terms::default()),
             Some(snapshot) => {
                 let called = name_of(&found.name, &snapshot.name);
-                ExportedDisk::of_snapshot(&volume, (snapshot.epoch, snapshot.size), called, &self.observations)
+                ExportedDisk::of_snapshot(&volume, (snapshot.epoch, snapshot.size), called, &self.observations, Terms::default())
             }
         })
     }

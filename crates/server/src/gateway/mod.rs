@@ -11,7 +11,8 @@
 mod directory;
 mod exports;
 
-use crate::config::{self, ConfigError};
+use crate::access::{AccessError, Credentials};
+use crate::config::{self, ConfigError, Privacy};
 use crate::data_links::Links;
 use crate::data_threads::{DataThreads, StartError};
 use crate::descriptors;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::world::Random;
 use tepal_engine::{Authority, Engine, View};
-use tepal_gateway::nbd::{BindError, Endpoint};
+use tepal_gateway::nbd::{BindError, Endpoint, Protection};
 use tepal_model::DriveId;
 use tepal_wire::handshake::{ClientId, Sender};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -46,6 +47,9 @@ pub struct Config {
     data_threads: usize,
     /// Where the log goes; standard error if nowhere else.
     log_file: Option<PathBuf>,
+    privacy: Privacy,
+    /// The folder of the identity by which servers are called.
+    identity: Option<PathBuf>,
 }
 
 impl Config {
@@ -55,13 +59,17 @@ impl Config {
         data_threads: Option<i64>,
         log_file: Option<PathBuf>,
         insecure: bool,
+        identity: Option<PathBuf>,
     ) -> Result<Self, ConfigError> {
         let listen = config::listen_addresses(listen)?;
         if let Some(address) = config::open_to_others(&listen).filter(|_| !insecure) {
             return Err(ConfigError::Open { what: "listen", address });
         }
         let log_file = log_file.map(|path| config::absolute("log_file", &path)).transpose()?;
-        Ok(Config { listen, data_threads: config::threads(data_threads)?, log_file })
+        let identity = identity.map(|path| config::absolute("identity", &path)).transpose()?;
+        // Without an identity, servers are called as they say their addresses, and answer if they allow that.
+        let privacy = Privacy { insecure: insecure || identity.is_none(), ..Privacy::default() };
+        Ok(Config { listen, data_threads: config::threads(data_threads)?, log_file, privacy, identity })
     }
 }
 
@@ -103,6 +111,9 @@ pub enum GatewayError {
     /// The log's file can't be written, or its filter isn't one.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The identity can't be used.
+    #[error(transparent)]
+    Identity(#[from] Box<AccessError>),
     /// The data threads can't be started.
     #[error(transparent)]
     Threads(#[from] StartError),
@@ -122,12 +133,16 @@ pub fn run(
     news: UnboundedReceiver<Directory>,
     account: Account,
 ) -> Result<(), GatewayError> {
+    let credentials = Credentials::new(config.privacy.clone());
+    if let Some(folder) = &config.identity {
+        credentials.read(folder).map_err(Box::new)?;
+    }
     log::start(config.log_file.as_deref())?;
     log::abort_on_panic();
     descriptors::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(GatewayError::System)?;
     let threads = Arc::new(DataThreads::start(config.data_threads)?);
-    let outcome = runtime.block_on(serve(config, first, news, account.clients, threads.clone()));
+    let outcome = runtime.block_on(serve(config, (first, credentials), news, account.clients, threads.clone()));
     // Its tasks first, as they use the threads.
     runtime.shutdown_timeout(Duration::from_secs(1));
     drop(threads);
@@ -136,18 +151,18 @@ pub fn run(
 
 async fn serve(
     config: Config,
-    first: Directory,
+    (first, credentials): (Directory, Credentials),
     mut news: UnboundedReceiver<Directory>,
     observations: Observations,
     threads: Arc<DataThreads>,
 ) -> Result<(), GatewayError> {
     let mut signals = Signals::listen().map_err(GatewayError::System)?;
     let client = ClientId(u128::from(ServerWorld.next_u64()) << 64 | u128::from(ServerWorld.next_u64()));
-    let links = Links::new(first.cluster, Sender::Client { client });
+    let links = Links::new(first.cluster, Sender::Client { client }, credentials);
     let engine = Engine::among(ServerWorld, Arc::new(Bystander), Arc::new(links.clone()));
     let followed = Followed::begin(first, engine.clone(), links.clone(), threads.clone()).await;
     let exports = GatewayExports { directory: followed.known(), engine, observations };
-    let front = Front::open(&config.listen, exports, &threads).await?;
+    let front = Front::open(config.listen.iter().map(|address| (address, Protection::default())), exports, &threads).await?;
     let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
     tracing::info!(?nbd, "serving");
     loop {

@@ -1,5 +1,6 @@
 //! Volumes and snapshots as disks of NBD clients: counted, timed, and what is found damaged is remembered.
 
+use crate::access::{Claim, Fence};
 use crate::api_types::SnapshotName;
 use crate::observed::meter::Operation;
 use crate::observed::{Client, Observations};
@@ -7,6 +8,8 @@ use crate::world::ServerWorld;
 use bytes::Bytes;
 use tepal_engine::{Snapshot, Volume, Within};
 use tepal_gateway::disk::{Run, VirtualDisk};
+use std::sync::Arc;
+use tepal_metadata::Right;
 use tepal_model::{Epoch, IoError, Segments};
 
 /// A volume or a snapshot as one connection's disk. It stays the same one when that is renamed.
@@ -16,10 +19,10 @@ pub enum ExportedDisk {
 }
 
 impl ExportedDisk {
-    pub fn of_volume(volume: Volume<ServerWorld>, observations: &Observations) -> Self {
+    pub fn of_volume(volume: Volume<ServerWorld>, observations: &Observations, terms: Terms) -> Self {
         let client = Client::new(observations.of(volume.id()), None);
-        let read_only = volume.is_replica();
-        ExportedDisk::Volume(VolumeDisk { volume, client, read_only })
+        let read_only = volume.is_replica() || terms.check(Right::Write).is_err();
+        ExportedDisk::Volume(VolumeDisk { volume, client, terms, read_only })
     }
 
     /// `name` is what it's called now.
@@ -28,9 +31,35 @@ impl ExportedDisk {
         (epoch, size): (Epoch, u64),
         name: SnapshotName,
         observations: &Observations,
+        terms: Terms,
     ) -> Self {
         let client = Client::new(observations.of(volume.id()), Some(epoch));
-        ExportedDisk::Snapshot(SnapshotDisk { snapshot: volume.snapshot(epoch, size), name, client })
+        ExportedDisk::Snapshot(SnapshotDisk { snapshot: volume.snapshot(epoch, size), name, client, terms })
+    }
+}
+
+/// On what terms a client has it.
+#[derive(Clone, Default)]
+pub struct Terms {
+    /// What it may do; everything, if there's none.
+    pub claim: Option<Arc<Claim>>,
+    /// Who alone may write to it, as of when it was opened.
+    pub fence: Option<(Arc<Fence>, u64)>,
+    /// It's the client that alone may write.
+    pub is_holder: bool,
+}
+
+impl Terms {
+    fn check(&self, right: Right) -> Result<(), IoError> {
+        if let Some((fence, number)) = &self.fence {
+            fence.check(*number)?;
+        }
+        self.claim.as_ref().map_or(Ok(()), |claim| claim.check(right))
+    }
+
+    /// Whether nothing may be written any more once these terms have been changed, not even what is under way.
+    fn are_strict(&self) -> bool {
+        self.is_holder || self.claim.is_some()
     }
 }
 
@@ -96,8 +125,14 @@ impl VirtualDisk for ExportedDisk {
     async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
         let within = Within { offset, length, limit };
         let runs = match self {
-            ExportedDisk::Volume(disk) => disk.volume.block_status(within).await?,
-            ExportedDisk::Snapshot(disk) => disk.snapshot.block_status(within).await?,
+            ExportedDisk::Volume(disk) => {
+                disk.terms.check(Right::Read)?;
+                disk.volume.block_status(within).await?
+            }
+            ExportedDisk::Snapshot(disk) => {
+                disk.terms.check(Right::Read)?;
+                disk.snapshot.block_status(within).await?
+            }
         };
         Ok(runs.into_iter().map(|run| Run { length: run.length, mapped: run.mapped }).collect())
     }
@@ -106,17 +141,41 @@ impl VirtualDisk for ExportedDisk {
 pub struct VolumeDisk {
     volume: Volume<ServerWorld>,
     client: Client,
-    /// It was a replica when it was opened.
+    terms: Terms,
+    /// It was a replica when it was opened, or the client might only read it.
     read_only: bool,
 }
 
 impl VolumeDisk {
-    /// Of a change, once more when it's done: before the volume became a replica, or not acknowledged.
+    /// Of a change, once more when it's done: before the volume became a replica, or the right was taken away, or not acknowledged.
     fn may_change(&self) -> Result<(), IoError> {
+        self.terms.check(Right::Write)?;
         if self.volume.is_replica() { Err(IoError::ReadOnly) } else { Ok(()) }
     }
 
+    /// Changes the volume. By strict terms, a change counts as of the volume's revision, which each change of terms raises: it's refused
+    /// from then on wherever it is, unless it has begun, and comes before all that comes after. Where other things have raised the
+    /// revision, it's made again.
+    async fn change<F: Future<Output = Result<(), IoError>>>(
+        &self,
+        change: impl Fn(Volume<ServerWorld>) -> F,
+    ) -> Result<(), IoError> {
+        if !self.terms.are_strict() {
+            return change(self.volume.clone()).await;
+        }
+        loop {
+            // In this order: the terms change before the revision does.
+            let revision = self.volume.revision();
+            self.may_change()?;
+            match change(self.volume.as_of(revision)).await {
+                Err(IoError::Fenced) if self.volume.revision() != revision => {}
+                changed => return changed,
+            }
+        }
+    }
+
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.terms.check(Right::Read)?;
         let timing = self.client.meter.begin(Operation::Read, length);
         let read = timing.end(self.volume.read(offset, length).await);
         self.client.damaged().learn(offset, length, &read);
@@ -127,12 +186,17 @@ impl VolumeDisk {
         self.may_change()?;
         let length = data.len() as u64;
         let timing = self.client.meter.begin(Operation::Write, length);
-        let written = timing.end(self.volume.write(offset, data, fua).await);
+        let write = |volume: Volume<ServerWorld>| {
+            let data = data.clone();
+            async move { volume.write(offset, data, fua).await }
+        };
+        let written = timing.end(self.change(write).await);
         self.client.damaged().learn(offset, length, &written);
         written.and_then(|()| self.may_change())
     }
 
     async fn flush(&self) -> Result<(), IoError> {
+        self.terms.check(Right::Read)?;
         let timing = self.client.meter.begin(Operation::Flush, 0);
         timing.end(self.volume.flush().await)
     }
@@ -140,7 +204,8 @@ impl VolumeDisk {
     async fn trim(&self, offset: u64, length: u64) -> Result<(), IoError> {
         self.may_change()?;
         let timing = self.client.meter.begin(Operation::Discard, length);
-        let trimmed = timing.end(self.volume.trim(offset, length).await);
+        let trim = |volume: Volume<ServerWorld>| async move { volume.trim(offset, length).await };
+        let trimmed = timing.end(self.change(trim).await);
         self.client.damaged().learn(offset, length, &trimmed);
         trimmed.and_then(|()| self.may_change())
     }
@@ -149,7 +214,8 @@ impl VolumeDisk {
         self.may_change()?;
         let operation = if allocate { Operation::Write } else { Operation::Discard };
         let timing = self.client.meter.begin(operation, length);
-        let zeroed = timing.end(self.volume.write_zeroes(offset, length, allocate).await);
+        let zero = |volume: Volume<ServerWorld>| async move { volume.write_zeroes(offset, length, allocate).await };
+        let zeroed = timing.end(self.change(zero).await);
         self.client.damaged().learn(offset, length, &zeroed);
         zeroed.and_then(|()| self.may_change())
     }
@@ -160,10 +226,12 @@ pub struct SnapshotDisk {
     snapshot: Snapshot<ServerWorld>,
     name: SnapshotName,
     client: Client,
+    terms: Terms,
 }
 
 impl SnapshotDisk {
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.terms.check(Right::Read)?;
         let timing = self.client.meter.begin(Operation::Read, length);
         let read = timing.end(self.snapshot.read(offset, length).await);
         self.client.damaged().learn(offset, length, &read);

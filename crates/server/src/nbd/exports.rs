@@ -1,14 +1,18 @@
 //! Volumes and their snapshots as the NBD front-end wants them.
 
-use super::disk::ExportedDisk;
+use super::disk::{ExportedDisk, Terms};
+use crate::access::{Access, Claim};
+use crate::authority::MetadataAuthority;
 use crate::api_types::{BY_ID, SnapshotName, SourceName};
 use crate::news::in_a_moment;
 use crate::observed::Observations;
 use crate::volumes::{NotServed, Volumes, is_alone};
 use std::sync::Arc;
+use std::time::Duration;
 use tepal_gateway::disk::{Exports, OpenError};
-use tepal_metadata::{Metadata, SnapshotRecord, State, VolumeRecord, VolumeState};
+use tepal_metadata::{Command, KeyHash, Metadata, ProposeError, Refusal, Right, SnapshotRecord, State, VolumeRecord, VolumeState};
 use tepal_model::{Epoch, VolumeId};
+use tokio::time::timeout;
 
 /// The volumes of the cluster and their snapshots, by their names as of now, or by [`BY_ID`] and their ids.
 #[derive(Clone)]
@@ -16,6 +20,10 @@ pub struct ServerExports {
     pub metadata: Metadata,
     pub volumes: Arc<Volumes>,
     pub observations: Observations,
+    pub access: Access,
+    pub authority: MetadataAuthority,
+    /// Whose they are; whoever came without TLS may have all.
+    pub client: Option<KeyHash>,
 }
 
 impl Exports for ServerExports {
@@ -23,7 +31,7 @@ impl Exports for ServerExports {
 
     fn names(&self) -> Vec<String> {
         let state = self.metadata.state();
-        let mut volumes: Vec<&Arc<VolumeRecord>> = state.active_volumes().collect();
+        let mut volumes: Vec<&Arc<VolumeRecord>> = self.visible(&state).collect();
         volumes.sort_unstable_by_key(|record| &record.name);
         let of_volume = |record: &&Arc<VolumeRecord>| {
             let named = |snapshot: &Arc<SnapshotRecord>| name_of(&record.name, &snapshot.name).to_string();
@@ -36,25 +44,122 @@ impl Exports for ServerExports {
     /// The only volume, whatever snapshots it has.
     fn unnamed(&self) -> Option<String> {
         let state = self.metadata.state();
-        only(state.active_volumes()).map(|record| record.name.clone())
+        only(self.visible(&state)).map(|record| record.name.clone())
     }
 
-    async fn open(&self, name: &str) -> Result<ExportedDisk, OpenError> {
+    fn shown_to(&self, certificate: &[u8]) -> Result<Self, OpenError> {
+        let unknown = || OpenError::NotAllowed("this certificate counts no more".to_owned());
+        let (key, _) = self.access.identity_of(certificate).ok_or_else(unknown)?;
+        Ok(ServerExports { client: Some(key), ..self.clone() })
+    }
+
+    async fn open(&self, asked: &str) -> Result<ExportedDisk, OpenError> {
+        let (name, exclusive) = Exclusive::of(asked)?;
         let wanted = Wanted::of(name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         let mut states = self.metadata.watch();
-        let is_news = |state: &Arc<State>| is_alone(state) || find(state, &wanted).is_ok();
+        let is_news = |state: &Arc<State>| is_alone(state) || self.find(state, &wanted).is_ok();
         let state = in_a_moment(&mut states, is_news).await;
-        let (record, snapshot) = find(&state, &wanted).map_err(|missing| missing.said_of(name))?;
+        let (record, snapshot) = self.find(&state, &wanted).map_err(|missing| missing.said_of(name))?;
+        let claim = self.client.map(|client| self.access.claims().of(&state.access, client, record.id));
+        if let (Some(exclusive), None) = (&exclusive, snapshot) {
+            self.reserve(record, claim.as_deref(), exclusive).await?;
+        }
+        let state = self.metadata.state();
+        let (holder, number) = state.access.reserved(record.id);
+        let own = exclusive.as_ref().map(|exclusive| exclusive.holder);
+        if snapshot.is_none()
+            && let Some(holder) = holder.filter(|holder| own != Some(holder))
+        {
+            let (volume, holder) = (record.name.clone(), holder.to_owned());
+            return Err(OpenError::NotAllowed(Refusal::Reserved { volume, holder }.to_string()));
+        }
+        let fence = (self.access.claims().fence(&state.access, record.id), number);
+        let fence = snapshot.is_none().then_some(fence);
+        let terms = Terms { claim, fence, is_holder: own.is_some() };
         let unavailable =
             |reason: NotServed| OpenError::Unavailable { name: name.to_owned(), reason: reason.to_string() };
         let volume = self.volumes.opened(record).await.map_err(unavailable)?;
         Ok(match snapshot {
-            None => ExportedDisk::of_volume(volume, &self.observations),
+            None => ExportedDisk::of_volume(volume, &self.observations, terms),
             Some(snapshot) => {
                 let called = name_of(&record.name, &snapshot.name);
-                ExportedDisk::of_snapshot(&volume, (snapshot.epoch, snapshot.size), called, &self.observations)
+                ExportedDisk::of_snapshot(&volume, (snapshot.epoch, snapshot.size), called, &self.observations, terms)
             }
         })
+    }
+}
+
+/// So long a client that takes a volume is waited for until no server acts by what was before.
+const TAKEN_WITHIN: Duration = Duration::from_secs(20);
+
+/// Said behind an export's name, as in `v?exclusive=web1` or `v?exclusive=web1,take`.
+struct Exclusive<'a> {
+    holder: &'a str,
+    takes: bool,
+}
+
+impl<'a> Exclusive<'a> {
+    /// The export's own name, and what is said behind it.
+    fn of(name: &'a str) -> Result<(&'a str, Option<Self>), OpenError> {
+        let Some((name, said)) = name.split_once('?') else { return Ok((name, None)) };
+        let text = "behind an export's name stands exclusive=HOLDER, or exclusive=HOLDER,take";
+        let malformed = || OpenError::NotAllowed(text.to_owned());
+        let said = said.strip_prefix("exclusive=").ok_or_else(malformed)?;
+        let (holder, takes) = match said.split_once(',') {
+            None => (said, false),
+            Some((holder, "take")) => (holder, true),
+            Some(_) => return Err(malformed()),
+        };
+        Ok((name, Some(Exclusive { holder, takes })))
+    }
+}
+
+impl ServerExports {
+    /// Returns when nobody else writes to the volume any more.
+    async fn reserve(
+        &self,
+        record: &VolumeRecord,
+        claim: Option<&Claim>,
+        Exclusive { holder, takes }: &Exclusive<'_>,
+    ) -> Result<(), OpenError> {
+        if claim.is_some_and(|claim| claim.check(Right::Write).is_err()) {
+            return Err(OpenError::NotAllowed("only who may write to a volume may have it exclusively".to_owned()));
+        }
+        let (volume, holder) = (record.by_id(), (*holder).to_owned());
+        let reserved = self.metadata.propose(Command::Reserve { volume, holder, take: *takes }).await;
+        let unavailable = |reason: String| OpenError::Unavailable { name: record.name.clone(), reason };
+        match reserved {
+            Ok(_) => {}
+            Err(ProposeError::Refused(refusal)) => return Err(OpenError::NotAllowed(refusal.to_string())),
+            Err(error) => return Err(unavailable(error.to_string())),
+        }
+        match timeout(TAKEN_WITHIN, self.authority.acted_by(self.metadata.state().view())).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(unavailable(error.to_string())),
+            Err(_) => Err(unavailable("some server may still act by an earlier reservation: try again".to_owned())),
+        }
+    }
+
+    /// What the client may know of.
+    fn visible<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Arc<VolumeRecord>> {
+        let identity = self.client.map(|key| state.access.identity_of(&key).cloned());
+        state.active_volumes().filter(move |record| match &identity {
+            None => true,
+            Some(identity) => identity.as_ref().is_some_and(|known| state.access.right_of(known, record.id).is_some()),
+        })
+    }
+
+    /// What the client may not know of isn't there.
+    fn find<'a>(&self, state: &'a State, wanted: &Wanted) -> Result<Found<'a>, Missing> {
+        let found = find(state, wanted);
+        let is_visible = |record: &VolumeRecord| self.client.is_none() || self.visible(state).any(|one| one.id == record.id);
+        match found {
+            Ok((record, _)) if !is_visible(record) => Err(Missing::Volume),
+            Err(Missing::Snapshot) if !volume_of(state, wanted).is_some_and(|record| is_visible(record)) => {
+                Err(Missing::Volume)
+            }
+            found => found,
+        }
     }
 }
 
@@ -108,13 +213,15 @@ impl Missing {
 
 type Found<'a> = (&'a Arc<VolumeRecord>, Option<&'a Arc<SnapshotRecord>>);
 
-fn find<'a>(state: &'a State, wanted: &Wanted) -> Result<Found<'a>, Missing> {
-    let active = |id| state.volumes.get(&id).filter(|record| record.state == VolumeState::Active);
-    let record = match wanted {
+fn volume_of<'a>(state: &'a State, wanted: &Wanted) -> Option<&'a Arc<VolumeRecord>> {
+    match wanted {
         Wanted::Name(name) => state.volume_named(name.volume()),
-        Wanted::Id(id, _) => active(*id),
-    };
-    let record = record.ok_or(Missing::Volume)?;
+        Wanted::Id(id, _) => state.volumes.get(id).filter(|record| record.state == VolumeState::Active),
+    }
+}
+
+fn find<'a>(state: &'a State, wanted: &Wanted) -> Result<Found<'a>, Missing> {
+    let record = volume_of(state, wanted).ok_or(Missing::Volume)?;
     let snapshot = match wanted {
         Wanted::Name(SourceName::Volume(_)) | Wanted::Id(_, None) => return Ok((record, None)),
         Wanted::Name(SourceName::Snapshot(name)) => state.snapshot_named(record.id, &name.snapshot),

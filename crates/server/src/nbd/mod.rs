@@ -10,7 +10,7 @@ use crate::tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_gateway::disk::Exports;
-use tepal_gateway::nbd::{Accepted, Admission, BindError, Endpoint, Limits, Listener, Permit};
+use tepal_gateway::nbd::{Accepted, Admission, BindError, Endpoint, Limits, Listener, Permit, Protection};
 use tepal_gateway::nbd::{Stop, Stopper, Surplus, accept_connections, serve_accepted, stop_signal};
 
 /// How long connections may take to finish what is under way when the server stops.
@@ -30,6 +30,7 @@ pub struct Front {
 #[derive(Clone)]
 struct Service<E> {
     exports: E,
+    protection: Protection,
     finish: Stop,
     end: Stop,
 }
@@ -37,26 +38,24 @@ struct Service<E> {
 impl Front {
     /// Listens at all addresses, and serves whoever comes.
     pub async fn open<E: Exports + Clone + Send + Sync>(
-        listen: &[Endpoint],
+        listen: impl IntoIterator<Item = (&Endpoint, Protection)>,
         exports: E,
         threads: &Arc<DataThreads>,
     ) -> Result<Self, BindError> {
-        let mut listeners = Vec::new();
-        for endpoint in listen {
-            listeners.push(Listener::bind(endpoint).await?);
+        let (mut listeners, mut endpoints) = (Vec::new(), Vec::new());
+        for (endpoint, protection) in listen {
+            let listener = Listener::bind(endpoint).await?;
+            let failed = |error| BindError::Failed { endpoint: endpoint.clone(), error };
+            endpoints.push(listener.endpoint().map_err(failed)?);
+            listeners.push((listener, protection));
         }
-        let failed = |endpoint: &Endpoint| {
-            let endpoint = endpoint.clone();
-            move |error| BindError::Failed { endpoint, error }
-        };
-        let bound = listeners.iter().zip(listen).map(|(listener, asked)| listener.endpoint().map_err(failed(asked)));
-        let endpoints = bound.collect::<Result<Vec<_>, _>>()?;
         let limits = Limits { descriptors: Shares::now().clients, ..Limits::default() };
         let admission = Admission::new(limits);
         let ((finish, finishing), (end, ending)) = (stop_signal(), stop_signal());
-        let service = Service { exports, finish: finishing, end: ending };
-        for listener in listeners {
-            tasks::spawn(accept(listener, admission.clone(), service.clone(), threads.clone()));
+        for (listener, protection) in listeners {
+            let (finish, end) = (finishing.clone(), ending.clone());
+            let service = Service { exports: exports.clone(), protection, finish, end };
+            tasks::spawn(accept(listener, admission.clone(), service, threads.clone()));
         }
         Ok(Front { admission, finish, end, endpoints })
     }
@@ -110,7 +109,7 @@ impl<E: Exports> Service<E> {
     async fn serve(mut self, accepted: Accepted, permit: Permit) {
         tokio::select! {
             biased;
-            served = serve_accepted(accepted, &self.exports, permit, self.finish) => {
+            served = serve_accepted(accepted, &self.exports, permit, self.finish, &self.protection) => {
                 if let Err(error) = served {
                     tracing::debug!(%error, "NBD connection ended");
                 }

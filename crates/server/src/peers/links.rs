@@ -1,6 +1,7 @@
 //! Connections to other servers: each is made when it's first needed, and again after it broke.
 
 use super::Subject;
+use crate::access::Credentials;
 use crate::connection::{FIRST_PAUSE, Incoming, LONGEST, LONGEST_PAUSE, NotReached, Outgoing, Refusals, call};
 use crate::tasks;
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The connections to all other servers.
 #[derive(Default)]
 pub struct PeerLinks {
+    credentials: Credentials,
     links: Mutex<Table>,
     refusals: Arc<Refusals>,
 }
@@ -53,6 +55,10 @@ struct Connection {
 }
 
 impl PeerLinks {
+    pub fn new(credentials: Credentials) -> Self {
+        PeerLinks { credentials, ..PeerLinks::default() }
+    }
+
     /// Connections from here on are those of this server.
     pub fn introduce(&self, caller: Caller) {
         let mut table = self.table();
@@ -93,7 +99,9 @@ impl PeerLinks {
         }
         table.links.retain(|_, link| !link.is_closed());
         let (link, calls) = mpsc::channel(QUEUE);
-        let link_to = Link { address: address.to_owned(), caller: table.caller, refusals: self.refusals.clone() };
+        let (address_of_it, credentials) = (address.to_owned(), self.credentials.clone());
+        let (caller, refusals) = (table.caller, self.refusals.clone());
+        let link_to = Link { address: address_of_it, credentials, caller, refusals };
         tasks::spawn(link_to.keep(calls));
         table.links.insert(address.to_owned(), link.clone());
         link
@@ -107,6 +115,7 @@ impl PeerLinks {
 /// The way to one server.
 struct Link {
     address: String,
+    credentials: Credentials,
     caller: Option<Caller>,
     refusals: Arc<Refusals>,
 }
@@ -148,7 +157,7 @@ impl Link {
             }
             None => Hello::new(ClusterId(0), Sender::Newcomer, Role::Server, 0),
         };
-        let (mut incoming, outgoing, welcome) = call(&self.address, hello.clone()).await?;
+        let (mut incoming, outgoing, welcome) = call(&self.address, &self.credentials, hello.clone()).await?;
         incoming.open();
         Ok(Connection { incoming, outgoing, hello, welcome })
     }

@@ -1,6 +1,7 @@
 //! Where other servers ask this one.
 
 use super::Subject;
+use crate::access::{Credentials, Peer};
 use crate::connection::{Ended, Incoming, LONGEST, Outgoing, Refusals, Socket};
 use crate::data_links::{Lane, Reception};
 use crate::descriptors::Shares;
@@ -41,7 +42,11 @@ pub trait Answering: Send + Sync + 'static {
 }
 
 /// A bound port. Nobody is answered before it's opened.
-pub struct Port(Listener);
+pub struct Port {
+    listener: Listener,
+    is_tls_required: bool,
+    credentials: Credentials,
+}
 
 /// A port that answers, until this is dropped. Connections that it has handed on are not its own any more.
 pub struct OpenPort {
@@ -68,13 +73,18 @@ impl Drop for OpenPort {
 }
 
 impl Port {
-    pub async fn bind(endpoint: &Endpoint) -> Result<Port, BindError> {
-        Listener::bind(endpoint).await.map(Port)
+    pub async fn bind(endpoint: &Endpoint, credentials: Credentials) -> Result<Port, BindError> {
+        let listener = Listener::bind(endpoint).await?;
+        let address = match endpoint {
+            Endpoint::Tcp(address) => Some(*address),
+            Endpoint::Unix(_) => None,
+        };
+        Ok(Port { listener, is_tls_required: credentials.is_wanted_at(address), credentials })
     }
 
     #[cfg(test)]
     pub fn endpoint(&self) -> std::io::Result<Endpoint> {
-        self.0.endpoint()
+        self.listener.endpoint()
     }
 
     /// `here` is the server that answers.
@@ -84,8 +94,10 @@ impl Port {
         let at_once = Arc::new(Semaphore::new(ALL_AT_ONCE));
         let (refusals, reception) = (Refusals::default(), OnceLock::new());
         let surplus = Arc::new(Surplus::new("connections of servers and gateways"));
-        let house = Arc::new(House { host, answering, at_once, refusals, reception, surplus });
-        OpenPort { accepting: tasks::spawn(accept(self.0, house.clone())), house }
+        let Port { listener, is_tls_required, credentials } = self;
+        let house = House { host, answering, at_once, refusals, reception, surplus, is_tls_required, credentials };
+        let house = Arc::new(house);
+        OpenPort { accepting: tasks::spawn(accept(listener, house.clone())), house }
     }
 }
 
@@ -97,6 +109,8 @@ struct House {
     refusals: Refusals,
     reception: OnceLock<Arc<Reception>>,
     surplus: Arc<Surplus>,
+    is_tls_required: bool,
+    credentials: Credentials,
 }
 
 async fn accept(listener: Listener, house: Arc<House>) {
@@ -161,17 +175,25 @@ impl Guest {
 }
 
 async fn receive(socket: Socket, guest: &Guest, house: Arc<House>, place: OwnedSemaphorePermit) {
+    let secured = timeout(HELLO, socket.secured(house.credentials.for_peers(), house.is_tls_required)).await;
+    let socket = match secured {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(error)) => return house.refusals.note("a caller", &error.to_string()),
+        Err(_) => return tracing::debug!("a connection made room, as it didn't begin TLS"),
+    };
+    let peer = house.credentials.judge(socket.certificate().as_deref());
     let mut incoming = Incoming::new(socket);
     let refused = match timeout(HELLO, hear(&mut incoming, &house.host)).await {
-        Ok(Ok(hello)) => match house.judge(&hello) {
+        Ok(Ok(hello)) => match house.admit(&hello, peer.as_ref()) {
             Ok(None) => {
                 guest.note_speaking();
                 return serve(incoming, hello, guest, &house).await;
             }
             Ok(Some((lane, reception))) => {
                 let (socket, inbox) = incoming.into_parts();
-                match socket.into_accepted() {
-                    Ok(accepted) => reception.receive(accepted, inbox, hello, lane, place),
+                let limited = peer.and_then(|peer| peer.limited());
+                match socket.into_moved() {
+                    Ok(moved) => reception.receive((moved, inbox), hello, lane, limited, place),
                     Err(error) => tracing::warn!(%error, "a connection can't be taken to a data thread"),
                 }
                 return;
@@ -205,6 +227,20 @@ async fn hear(incoming: &mut Incoming<Socket>, host: &Host) -> Result<Hello, Opt
 }
 
 impl House {
+    /// Whether the caller may come as what it says, and is to be received elsewhere. Identities that aren't servers are clients.
+    fn admit(&self, hello: &Hello, peer: Option<&Peer>) -> Result<Option<(Lane, &Arc<Reception>)>, Refused> {
+        let is_client = matches!(hello.sender, Sender::Client { .. });
+        match peer {
+            Some(Peer::Trusted) => self.judge(hello),
+            Some(Peer::Identity(..)) if is_client => self.judge(hello),
+            Some(Peer::Identity(_, record)) => {
+                let text = format!("identity '{}' is no server, and called as {}", record.name, hello.sender);
+                Err(Refused::new(Reason::UnknownServer, text))
+            }
+            None => Err(Refused::new(Reason::UnknownServer, "a certificate that was shown counts no more")),
+        }
+    }
+
     /// Whether the caller is to be received elsewhere.
     fn judge(&self, hello: &Hello) -> Result<Option<(Lane, &Arc<Reception>)>, Refused> {
         if let Some(lane) = Lane::named(hello) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::access::Credentials;
 use crate::connection::{Ended, Incoming, Socket};
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Mutex;
@@ -64,7 +65,7 @@ impl Peer {
     }
 
     async fn start(&self) {
-        let port = Port::bind(&self.endpoint).await.expect("a socket");
+        let port = Port::bind(&self.endpoint, Credentials::default()).await.expect("a socket");
         *self.port.lock().expect("not poisoned") = Some(port.open(HERE, self.echo.clone()));
     }
 
@@ -165,7 +166,7 @@ async fn garbage_ends_its_own_connection_and_idle_strangers_keep_nobody_out() {
 /// What the port answers to this hello; how the connection ended, if it's welcome and asks for this.
 async fn hello(peer: &Peer, hello: Hello, then: Request) -> Result<Ended, String> {
     let (mut incoming, mut outgoing) =
-        Incoming::new(Socket::connect(&peer.address()).await.expect("it listens")).split();
+        Incoming::new(Socket::connect(&peer.address(), &Credentials::default()).await.expect("it listens")).split();
     outgoing.push(&Header::default(), &hello, Vec::new());
     outgoing.send().await.expect("it reads");
     let heard = incoming.frame(|frame| Calling::new(hello).hear(&frame)).await.expect("it answers");

@@ -58,9 +58,15 @@ pub struct ServeArguments {
     /// Where the log goes [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Allow addresses that other machines can reach: whoever reaches them can read and write every volume
+    /// Let other machines reach this server without encryption: whoever reaches it can read and write every volume
     #[arg(long)]
     pub insecure: bool,
+    /// Have NBD clients on loopback use TLS too
+    #[arg(long)]
+    pub require_tls: bool,
+    /// A further name or address of this machine, for its certificate. May be given again
+    #[arg(long = "name", value_name = "NAME")]
+    pub names: Vec<String>,
     /// Leave the session of the starting process, so that neither Ctrl-C nor the terminal's end reaches this one.
     #[arg(long, hide = true)]
     pub own_session: bool,
@@ -101,6 +107,13 @@ pub struct AttachArguments {
     /// Even if the volume is incomplete, as an import of it hasn't come to its end
     #[arg(long)]
     pub force: bool,
+    /// Have the volume for this machine alone, also after it's detached: `tepal volume fence` ends that. The holder's name is this
+    /// machine's, if none is said
+    #[arg(long, value_name = "HOLDER", num_args = 0..=1, require_equals = true, value_parser = value::name)]
+    pub exclusive: Option<Option<String>>,
+    /// With --exclusive: cut off whoever has it now
+    #[arg(long, requires = "exclusive")]
+    pub take_over: bool,
     /// List what is attached
     #[arg(long, conflicts_with_all = ["volume", "read_only", "method", "give_up_after"])]
     pub list: bool,

@@ -1,6 +1,7 @@
 //! What can be typed: every command, its arguments and its help, as types. What they do is in [`crate::command`].
 
 mod dev;
+mod identity;
 mod local;
 mod plex;
 mod replicate;
@@ -10,6 +11,7 @@ mod usage;
 mod value;
 
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
+pub use identity::{FilesArguments, IdentityCommand};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use plex::{AttachPlexArguments, ParityArguments, PlexCommand};
 pub use replicate::{DemoteArguments, ReplicateArguments, ReplicateCommand};
@@ -55,6 +57,11 @@ pub struct Global {
     /// The token that they want is read from TEPAL_TOKEN.
     #[arg(long, global = true, value_name = "ADDR[,ADDR...]", value_parser = value::servers)]
     pub cluster: Option<String>,
+    /// The folder of an identity, as `tepal identity create --to` makes it; else TEPAL_IDENTITY.
+    ///
+    /// Servers are asked over TLS then, and no token is needed. To `serve`, it's that by which the server joins.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub identity: Option<PathBuf>,
     /// The folder of a development cluster, or a server's data folder; ./tepal-dev if nothing is said.
     #[arg(long, global = true, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -107,6 +114,9 @@ pub enum Command {
     /// Virtual disks
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Who is known to the cluster, by which certificate
+    #[command(subcommand)]
+    Identity(IdentityCommand),
     /// What layouts of volumes promise and cost
     #[command(subcommand)]
     Layout(LayoutCommand),

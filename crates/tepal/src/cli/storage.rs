@@ -4,7 +4,7 @@ use super::value::{self, DrivePlace, Rate};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
-use tepal_server::api::types::{SnapshotName, SourceName};
+use tepal_server::api::types::{Right, SnapshotName, SourceName};
 
 /// Formats of images that are read, as QEMU calls them.
 pub const IMAGE_FORMATS: [&str; 9] = ["raw", "qcow2", "vmdk", "vhdx", "vpc", "vdi", "qcow", "qed", "parallels"];
@@ -291,6 +291,42 @@ pub enum VolumeCommand {
         /// gone
         #[arg(long, requires = "shrink")]
         force: bool,
+    },
+    /// Let somebody use a volume over TLS
+    Grant {
+        /// The volume's name
+        #[arg(value_name = "VOLUME", value_parser = value::name)]
+        name: String,
+        /// read; write, which has read; or admin, which has both
+        #[arg(value_parser = value::right)]
+        right: Right,
+        /// An identity, or a group as @GROUP
+        #[arg(value_name = "WHO", value_parser = value::grantee)]
+        to: String,
+    },
+    /// Take away what was granted of a volume; when this returns, nobody acts by it any more
+    Revoke {
+        /// The volume's name
+        #[arg(value_name = "VOLUME", value_parser = value::name)]
+        name: String,
+        /// An identity, or a group as @GROUP
+        #[arg(value_name = "WHO", value_parser = value::grantee)]
+        to: String,
+    },
+    /// Cut off the clients of a volume: when this returns, nothing of theirs is written any more. Whoever comes from then on may use it
+    Fence {
+        /// The volume's name
+        #[arg(value_name = "VOLUME", value_parser = value::name)]
+        name: String,
+        /// Only if it's reserved by this holder
+        #[arg(long, value_name = "HOLDER", value_parser = value::name)]
+        from: Option<String>,
+    },
+    /// List what was granted of a volume
+    Rights {
+        /// The volume's name
+        #[arg(value_name = "VOLUME", value_parser = value::name)]
+        name: String,
     },
     /// Give a volume another name
     Rename {

@@ -9,7 +9,7 @@ use tepal_model::layout::LayoutError;
 use tepal_model::size::{Size, SizeError};
 use tepal_model::text::{self, NAME_RULE, is_name, shown};
 use tepal_model::{BLOCK, Layout, ServerId};
-use tepal_server::api::types::{SnapshotName, SnapshotNameError, SourceName};
+use tepal_server::api::types::{Right, SnapshotName, SnapshotNameError, SourceName};
 use tepal_server::device::emulate::{Model, ModelError};
 
 /// `NAME=SIZE[,layout=LAYOUT]` of `dev up --volume`.
@@ -75,6 +75,16 @@ pub enum ValueError {
 /// A name of a volume or pool, as the cluster would accept it.
 pub fn name(text: &str) -> Result<String, ValueError> {
     if is_name(text) { Ok(text.to_owned()) } else { Err(ValueError::Name(shown(text))) }
+}
+
+/// An identity's name, or a group's after `@`.
+pub fn grantee(text: &str) -> Result<String, ValueError> {
+    name(text.strip_prefix('@').unwrap_or(text)).map(|_| text.to_owned())
+}
+
+/// What may be done with a volume.
+pub fn right(text: &str) -> Result<Right, <Right as FromStr>::Err> {
+    text.parse()
 }
 
 /// `VOLUME@SNAP`.

@@ -10,10 +10,11 @@ use crate::locate::{self, LocateError};
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
 use std::time::Duration;
-use tepal_server::api::types::{BY_ID, ClusterInfo, ServerInfo, SnapshotInfo, SourceName, VolumeInfo, path, route};
+use tepal_model::text::is_name;
+use tepal_server::api::types::{BY_ID, ClusterInfo, Done, Reserve, ServerInfo, SnapshotInfo, SourceName, VolumeInfo, path, route};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
-    let AttachArguments { volume, read_only, force, list, method, give_up_after, run_folder } = arguments;
+    let AttachArguments { volume, read_only, force, exclusive, take_over, list, method, give_up_after, run_folder } = arguments;
     let Some(volume) = volume.filter(|_| !list) else {
         let attachments = attach::list(&run_folder)?;
         output.show(&attachments, |attachments| table(attachments))?;
@@ -31,7 +32,11 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
         return Err(TransferError::incomplete(&found).into());
     }
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
-    let address = nbd_address(global, &client, &found)?;
+    // A gateway can't have a volume for itself alone.
+    let address = match exclusive {
+        None => nbd_address(global, &client, &found)?,
+        Some(_) => server_address(&client, &found)?,
+    };
     let method = method.map(|name| match name {
         MethodName::Fuse => Method::Fuse,
         MethodName::Nbd => Method::Nbd,
@@ -46,11 +51,23 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
         export.push_str(&format!("@{}", snapshot.epoch));
         key.push_str(&format!("@{}", snapshot.epoch));
     }
+    if let (Some(holder), SourceName::Volume(_)) = (exclusive, &volume) {
+        let holder = holder.unwrap_or_else(machine);
+        let asked = Reserve { holder: holder.clone(), take: take_over };
+        let _: Done = client.post(&path(route::VOLUME_RESERVATION, &export), &asked)?;
+        export.push_str(&format!("?exclusive={holder}"));
+    }
     let (volume, give_up_after) = (volume.to_string(), give_up_after.map(Duration::from_millis));
     let request = AttachRequest { volume, export, key, address, read_only, run_folder, method, give_up_after, daemon };
     let attached = attach::attach(&request)?;
     output.show(&attached, |attached: &Attached| attached.device.display().to_string())?;
     Ok(Outcome::Done)
+}
+
+/// This machine's name, as a holder's.
+fn machine() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    if is_name(&name) { name } else { "this-machine".to_owned() }
 }
 
 pub fn detach(output: Output, arguments: DetachArguments) -> Result<Outcome, CommandError> {
@@ -82,6 +99,10 @@ pub fn nbd_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Res
     if let Some(gateway) = locate::dev_gateway(global) {
         return Ok(gateway);
     }
+    server_address(client, volume)
+}
+
+fn server_address(client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
     let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
     let has_it = |server: &&ServerInfo| server.drives.iter().any(|drive| volume.drives.contains(&drive.id));
     let found = servers.iter().filter(has_it).find_map(|server| locate::nbd(&server.nbd).ok());

@@ -6,6 +6,7 @@ mod cluster;
 mod drive;
 mod gateway;
 mod hold;
+mod identity;
 mod layout;
 mod migration;
 mod offline;
@@ -63,6 +64,8 @@ pub enum CommandError {
     #[error(transparent)]
     Wipe(#[from] wipe::WipeError),
     #[error(transparent)]
+    Identity(#[from] identity::IdentityError),
+    #[error(transparent)]
     Pool(#[from] pool::PoolError),
     #[error(transparent)]
     Layout(#[from] tepal_model::layout::LayoutError),
@@ -97,7 +100,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
     let output = Output::new(global.output);
     match command {
         Command::Dev(command) => dev::run(&global, output, command),
-        Command::Serve(arguments) => serve::run(*arguments),
+        Command::Serve(arguments) => serve::run(&global, *arguments),
         Command::Gateway(arguments) => gateway::run(&global, arguments),
         Command::Attach(arguments) => attach::attach(&global, output, arguments),
         Command::Detach(arguments) => attach::detach(output, arguments),
@@ -109,6 +112,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Drive(command) => drive::run(&global, output, command),
         Command::Pool(command) => pool::run(&global, output, command),
         Command::Volume(command) => volume::run(&global, output, command),
+        Command::Identity(command) => identity::run(&global, output, command),
         Command::Layout(command) => layout::run(output, &command),
         Command::Plex(command) => plex::run(&global, output, command),
         Command::Snapshot(command) => snapshot::run(&global, output, command),

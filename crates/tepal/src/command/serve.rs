@@ -1,7 +1,7 @@
 //! `tepal serve`: settings from the command line and the file, then the server takes over.
 
 use super::CommandError;
-use crate::cli::ServeArguments;
+use crate::cli::{Global, ServeArguments};
 use crate::output::Outcome;
 use tepal_server::config::{Config, ConfigError, DriveSettings, Settings};
 
@@ -15,16 +15,17 @@ pub enum ServeError {
     Session(nix::errno::Errno),
 }
 
-pub fn run(arguments: ServeArguments) -> Result<Outcome, CommandError> {
-    Ok(serve(arguments).map(|()| Outcome::Done)?)
+pub fn run(global: &Global, arguments: ServeArguments) -> Result<Outcome, CommandError> {
+    Ok(serve(global, arguments).map(|()| Outcome::Done)?)
 }
 
-fn serve(arguments: ServeArguments) -> Result<(), ServeError> {
+fn serve(global: &Global, arguments: ServeArguments) -> Result<(), ServeError> {
     if arguments.own_session {
         nix::unistd::setsid().map_err(ServeError::Session)?;
     }
     let file = arguments.config.as_deref().map(Settings::read).transpose().map_err(ConfigError::from)?;
-    let config = Config::new(settings(arguments).or(file.unwrap_or_default()))?;
+    let settings = Settings { identity: global.identity.clone(), ..settings(arguments) };
+    let config = Config::new(settings.or(file.unwrap_or_default()))?;
     Ok(tepal_server::serve(config)?)
 }
 
@@ -47,5 +48,8 @@ fn settings(arguments: ServeArguments) -> Settings {
         data_threads: arguments.data_threads,
         log_file: arguments.log_file,
         insecure: arguments.insecure.then_some(true),
+        require_tls: arguments.require_tls.then_some(true),
+        names: given(arguments.names),
+        identity: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::status::volume_state;
 use super::wait::{self, Left, Waited};
-use super::{CommandError, migration, transfer};
+use super::{CommandError, identity, migration, transfer};
 use crate::cli::{CreateVolumeArguments, Global, VolumeCommand};
 use crate::client::Client;
 use crate::locate;
@@ -80,6 +80,10 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RESIZE, &name), &asked)?;
             output.show(&volume, |volume| format!("volume {} has {} now", volume.name, output::size(volume.size)))?;
         }
+        VolumeCommand::Grant { name, right, to } => identity::grant(&client, output, &name, right, to)?,
+        VolumeCommand::Revoke { name, to } => identity::revoke(&client, output, &name, &to)?,
+        VolumeCommand::Fence { name, from } => identity::fence(&client, output, &name, from.as_deref())?,
+        VolumeCommand::Rights { name } => identity::rights(&client, output, &name)?,
         VolumeCommand::Rename { name, new_name } => {
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RENAME, &name), &RenameVolume { new_name })?;
             output.show(&volume, |volume| format!("volume {name} is called {} now", volume.name))?;
@@ -309,6 +313,7 @@ fn page(volume: &VolumeInfo) -> String {
             ("being freed", format!("{} of that, which nobody sees any more", output::size(volume.reclaiming))),
         );
     }
+    facts.extend(volume.reserved_by.iter().map(|holder| ("reserved by", holder.clone())));
     facts.extend(volume.origin.iter().map(|origin| ("clone of", origin.clone())));
     facts.extend(volume.replica.iter().map(|replica| {
         let held = match replica.as_of_unix_ms {

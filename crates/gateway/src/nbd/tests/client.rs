@@ -5,11 +5,11 @@ use super::super::wire::{
     option, option_reply,
 };
 use std::io;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-pub struct Client {
-    pub stream: UnixStream,
+pub struct Client<S = UnixStream> {
+    pub stream: S,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -54,13 +54,14 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-impl Client {
-    pub fn new(stream: UnixStream) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+    pub fn new(stream: S) -> Self {
         Client { stream }
     }
 
     pub async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
+        self.stream.flush().await.unwrap();
     }
 
     pub async fn receive(&mut self, count: usize) -> io::Result<Vec<u8>> {

@@ -249,6 +249,8 @@ impl VirtualDisk for TestDisk {
 pub struct TestExports {
     disks: BTreeMap<String, TestDisk>,
     pub opened: Rc<Cell<usize>>,
+    /// The certificates that clients have shown.
+    pub shown: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
 pub const UNAVAILABLE: &str = "away";
@@ -256,7 +258,7 @@ pub const UNAVAILABLE: &str = "away";
 impl TestExports {
     pub fn of(disks: &[(&str, &TestDisk)]) -> Self {
         let disks = disks.iter().map(|(name, disk)| ((*name).to_owned(), (*disk).clone())).collect();
-        TestExports { disks, opened: Rc::default() }
+        TestExports { disks, ..TestExports::default() }
     }
 }
 
@@ -265,6 +267,11 @@ impl Exports for TestExports {
 
     fn names(&self) -> Vec<String> {
         self.disks.keys().cloned().collect()
+    }
+
+    fn shown_to(&self, certificate: &[u8]) -> Result<Self, OpenError> {
+        self.shown.borrow_mut().push(certificate.to_vec());
+        Ok(self.clone())
     }
 
     async fn open(&self, name: &str) -> Result<TestDisk, OpenError> {

@@ -8,8 +8,9 @@ mod handshake;
 mod hostile;
 mod limits;
 mod listener;
+mod tls;
 
-use super::{Admission, ConnectionError, End, Limits, Stop, Stopper, serve_connection, stop_signal};
+use super::{Admission, ConnectionError, End, Limits, Protection, Stop, Stopper, serve_connection, stop_signal};
 use client::Client;
 use disk::{TestDisk, TestExports};
 use std::sync::Arc;
@@ -34,12 +35,13 @@ struct Server {
     admission: Arc<Admission>,
     stopper: Stopper,
     stop: Stop,
+    protection: Protection,
 }
 
 impl Server {
     fn new(exports: TestExports, limits: Limits) -> Self {
         let (stopper, stop) = stop_signal();
-        Server { exports, admission: Admission::new(limits), stopper, stop }
+        Server { exports, admission: Admission::new(limits), stopper, stop, protection: Protection::default() }
     }
 
     /// With one export, `v0`.
@@ -51,7 +53,9 @@ impl Server {
     fn connect(&self) -> (Client, JoinHandle<Result<End, ConnectionError>>) {
         let (client, server) = UnixStream::pair().unwrap();
         let (exports, permit, stop) = (self.exports.clone(), self.admission.admit().unwrap(), self.stop.clone());
-        let end = tokio::task::spawn_local(async move { serve_connection(server, &exports, permit, stop).await });
+        let protection = self.protection.clone();
+        let serving = async move { serve_connection(server, &exports, permit, stop, &protection).await };
+        let end = tokio::task::spawn_local(serving);
         (Client::new(client), end)
     }
 

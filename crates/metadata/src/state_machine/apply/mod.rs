@@ -17,6 +17,9 @@
 //! 8. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage. What it sees never
 //!    changes; how that is said does when gaps are closed.
 
+mod access;
+#[cfg(test)]
+mod access_tests;
 #[cfg(test)]
 mod clone_tests;
 mod cluster;
@@ -62,6 +65,7 @@ use crate::record::{
 };
 use crate::refusal::{Refusal, Thing};
 use crate::state::State;
+use crate::state_machine::access::AccessChange;
 use std::sync::Arc;
 use tepal_model::text::{is_name, shown};
 use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
@@ -88,6 +92,7 @@ pub enum Change {
     MigrationGone(MapId),
     Snapshot(Arc<SnapshotRecord>),
     SnapshotGone(VolumeId, Epoch),
+    Access(AccessChange),
     Event(EventRecord),
 }
 
@@ -100,6 +105,9 @@ pub struct Applied {
 }
 
 pub fn apply(state: &State, proposal: &Proposal) -> Result<Applied, Refusal> {
+    if !state.is_set_up() && !matches!(proposal.command, Command::InitCluster { .. }) {
+        return Err(Refusal::NoCluster);
+    }
     let mut draft = Draft::new(state, proposal);
     let reply = draft.carry_out(&ids::spelled_out(state, proposal))?;
     draft.check_what_is_shared(state)?;
@@ -111,6 +119,8 @@ struct Draft {
     state: State,
     changes: Vec<Change>,
     unix_ms: u64,
+    /// Who asked for it.
+    who: Option<String>,
     /// The version of the command.
     version: u32,
     /// Replication asks, which may change replicas.
@@ -120,13 +130,11 @@ struct Draft {
 impl Draft {
     fn new(state: &State, proposal: &Proposal) -> Self {
         let unix_ms = proposal.unix_ms.min(i64::MAX as u64);
-        Draft { state: state.clone(), changes: Vec::new(), unix_ms, version: proposal.version, replicates: false }
+        let who = proposal.who.as_ref().map(|who| clipped(who, 100));
+        Draft { state: state.clone(), changes: Vec::new(), unix_ms, who, version: proposal.version, replicates: false }
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<Reply, Refusal> {
-        if !self.state.is_set_up() && !matches!(command, Command::InitCluster { .. }) {
-            return Err(Refusal::NoCluster);
-        }
         match command {
             Command::InitCluster { id, name, server, address } => self.init_cluster(*id, name, *server, address),
             Command::JoinServer { folder, address, claim } => self.join_server(*folder, address, *claim),
@@ -193,6 +201,7 @@ impl Draft {
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => self.record_event(kind, subject, text),
+            about_access => self.carry_out_of_access(about_access),
         }
     }
 
@@ -210,6 +219,7 @@ impl Draft {
             kind: kind.to_owned(),
             subject: subject.to_owned(),
             text: clipped(&text, 1000),
+            who: self.who.clone(),
         }));
     }
 

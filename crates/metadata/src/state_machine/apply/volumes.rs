@@ -163,6 +163,7 @@ impl Draft {
             return Err(Refusal::VolumeHasSnapshots { name: name.to_owned(), snapshots });
         }
         self.drop_snapshots_of(volume.id);
+        self.drop_grants_of(volume.id);
         volume.state = VolumeState::Deleting;
         let map = volume.map;
         self.revise(volume);

@@ -2,6 +2,7 @@
 //! connections.
 
 use crate::data_links::vigil::Patience;
+use crate::access::Credentials;
 use crate::data_links::{Answering, Links, Reception};
 use crate::data_threads::DataThreads;
 use crate::peers::{OpenPort, Port, Subject};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tepal_engine::{Peers, Question, Reply, Unreachable};
 use tepal_gateway::nbd::Endpoint;
-use tepal_metadata::Caller;
+use tepal_metadata::{Caller, KeyHash};
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, Lineage, MapId, Segments, ServerId, Taking};
 use tepal_wire::Payload;
 use tepal_wire::handshake::{ClientId, Host, Sender, Standing};
@@ -104,6 +105,10 @@ impl Recorder {
 }
 
 impl Answering for Arc<Recorder> {
+    fn refuses(&self, _: &Sender, _: Option<KeyHash>, _: &Request) -> Option<Answer> {
+        None
+    }
+
     fn answer(&self, _: Sender, question: Question) -> LocalBoxFuture<'static, Reply> {
         let Request::Drive(DriveRequest { operation, .. }) = question.request else {
             self.volumes.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +168,7 @@ impl Server {
         let begin = Instant::now();
         // The task of a port that was closed may still have to end.
         let port = loop {
-            match Port::bind(&place.endpoint).await {
+            match Port::bind(&place.endpoint, Credentials::default()).await {
                 Ok(port) => break port,
                 Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
             }
@@ -214,14 +219,14 @@ pub struct Asker {
 impl Asker {
     pub fn new(caller: Sender) -> Asker {
         let threads = Arc::new(DataThreads::start(2).expect("threads"));
-        Asker { links: Links::new(CLUSTER, caller), threads }
+        Asker { links: Links::new(CLUSTER, caller, Credentials::default()), threads }
     }
 
     /// One that soon takes silence for death.
     pub fn impatient(address: &str) -> Asker {
         let threads = Arc::new(DataThreads::start(2).expect("threads"));
         let patience = Patience { look: Duration::from_millis(100), cut: Duration::from_secs(1) };
-        let asker = Asker { links: Links::with_patience(CLUSTER, ASKER, patience), threads };
+        let asker = Asker { links: Links::with_patience(CLUSTER, ASKER, patience, Credentials::default()), threads };
         asker.links.set_up(ANSWERS, address, &asker.threads);
         asker
     }

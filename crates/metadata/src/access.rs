@@ -1,0 +1,287 @@
+//! Who may do what, as the cluster agrees on it: the authorities that sign certificates, identities and the keys by which they are known,
+//! and their rights on volumes.
+//!
+//! A certificate only carries a public key. What an identity may do is said here alone: an identity that is removed has no rights from
+//! then on, however long its certificate is valid.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use tepal_model::text::shown;
+use tepal_model::{ServerId, VolumeId};
+
+/// Begins the name of a group where an identity could stand too. No name has this character.
+pub const GROUP: char = '@';
+
+/// A text that is no value of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is no {what}: it's {words}")]
+pub struct AccessNameError {
+    what: &'static str,
+    text: String,
+    words: &'static str,
+}
+
+/// Defines an enum of words.
+macro_rules! words {
+    ($(#[$doc:meta])* $Name:ident, $what:literal, $list:literal { $($(#[$of:meta])* $Value:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $Name { $($(#[$of])* $Value,)* }
+
+        impl fmt::Display for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($Name::$Value => $word,)* })
+            }
+        }
+
+        impl FromStr for $Name {
+            type Err = AccessNameError;
+
+            fn from_str(text: &str) -> Result<Self, AccessNameError> {
+                match text {
+                    $($word => Ok($Name::$Value),)*
+                    _ => Err(AccessNameError { what: $what, text: shown(text), words: $list }),
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// What an identity is for.
+    Role, "role", "host, operator, server or revoked" {
+        /// Uses the volumes that were granted to it.
+        Host = "host",
+        /// Does everything, with all volumes and with the cluster.
+        Operator = "operator",
+        /// Is a server of the cluster.
+        Server = "server",
+        /// Was a server. Its key is remembered: by what its certificate is for alone, it would still be one.
+        Revoked = "revoked",
+    }
+}
+
+words! {
+    /// What may be done with a volume. Each right has those before it.
+    Right, "right", "read, write or admin" {
+        /// Read its data and its snapshots.
+        Read = "read",
+        /// Write its data.
+        Write = "write",
+        /// Change the volume: its size, layout, snapshots and rights; and remove it.
+        Admin = "admin",
+    }
+}
+
+/// The SHA-256 of a public key (the SubjectPublicKeyInfo of RFC 5280, as DER).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct KeyHash(pub [u8; 32]);
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for KeyHash {
+    type Err = AccessNameError;
+
+    fn from_str(text: &str) -> Result<Self, AccessNameError> {
+        let words = "64 digits of a SHA-256";
+        let failed = || AccessNameError { what: "hash of a key", text: shown(text), words };
+        let digits = text.as_bytes();
+        if digits.len() != 64 || !digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(failed());
+        }
+        let mut hash = [0; 32];
+        for (byte, pair) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| failed())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| failed())?;
+        }
+        Ok(KeyHash(hash))
+    }
+}
+
+impl From<KeyHash> for String {
+    fn from(hash: KeyHash) -> String {
+        hash.to_string()
+    }
+}
+
+impl TryFrom<String> for KeyHash {
+    type Error = AccessNameError;
+
+    fn try_from(text: String) -> Result<Self, AccessNameError> {
+        text.parse()
+    }
+}
+
+/// A certificate authority of the cluster. Its key isn't agreed on: the data folder of its server has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorityRecord {
+    /// Counted from 1.
+    pub number: u32,
+    /// As PEM.
+    pub certificate: String,
+    /// The server that made it.
+    pub server: ServerId,
+}
+
+/// Somebody who is known by a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityRecord {
+    /// Unique.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// The groups that it belongs to, in order.
+    pub groups: Vec<String>,
+    /// By which it's known.
+    pub key: KeyHash,
+    /// By which it was known before, and still is until it gets another.
+    pub former_key: Option<KeyHash>,
+    /// By the wall clock of its proposer, in milliseconds since 1970; for people.
+    pub created_unix_ms: u64,
+}
+
+/// What somebody may do with a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantRecord {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// The name of an identity, or of a group after [`GROUP`].
+    pub to: String,
+    /// As much as this.
+    pub right: Right,
+}
+
+/// Who alone may write to a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationRecord {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// By its own word; none: everybody who comes from now on.
+    pub holder: Option<String>,
+    /// Counts who came and went. A connection of an earlier number is cut off.
+    pub number: u64,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// By number.
+    pub authorities: BTreeMap<u32, Arc<AuthorityRecord>>,
+    /// By name.
+    pub identities: BTreeMap<String, Arc<IdentityRecord>>,
+    /// By volume, and to whom.
+    pub grants: BTreeMap<(VolumeId, String), Arc<GrantRecord>>,
+    /// By volume; of one that was never reserved there is none.
+    pub reservations: BTreeMap<VolumeId, Arc<ReservationRecord>>,
+    /// The name of the identity of each key.
+    pub(crate) keys: BTreeMap<KeyHash, String>,
+}
+
+impl Access {
+    /// Who is known by this key.
+    pub fn identity_of(&self, key: &KeyHash) -> Option<&Arc<IdentityRecord>> {
+        self.keys.get(key).and_then(|name| self.identities.get(name))
+    }
+
+    /// What an identity may do with a volume; nothing, if nothing was granted.
+    pub fn right_of(&self, identity: &IdentityRecord, volume: VolumeId) -> Option<Right> {
+        match identity.role {
+            Role::Host => {}
+            Role::Operator | Role::Server => return Some(Right::Admin),
+            Role::Revoked => return None,
+        }
+        let granted = |to: String| self.grants.get(&(volume, to)).map(|grant| grant.right);
+        let by_group = identity.groups.iter().filter_map(|group| granted(format!("{GROUP}{group}")));
+        by_group.chain(granted(identity.name.clone())).max()
+    }
+
+    /// Who alone may write to a volume, and the number of that; 0 before the first one.
+    pub fn reserved(&self, volume: VolumeId) -> (Option<&str>, u64) {
+        self.reservations.get(&volume).map_or((None, 0), |record| (record.holder.as_deref(), record.number))
+    }
+
+    /// What was granted of a volume.
+    pub fn grants_of(&self, volume: VolumeId) -> impl Iterator<Item = &Arc<GrantRecord>> {
+        self.grants.range((volume, String::new())..).take_while(move |((of, _), _)| *of == volume).map(|(_, grant)| grant)
+    }
+
+    /// In the place of the one that has this name.
+    pub fn put_identity(&mut self, record: Arc<IdentityRecord>) {
+        self.drop_identity(&record.name);
+        for key in std::iter::once(record.key).chain(record.former_key) {
+            self.keys.insert(key, record.name.clone());
+        }
+        self.identities.insert(record.name.clone(), record);
+    }
+
+    pub(crate) fn drop_identity(&mut self, name: &str) {
+        if let Some(old) = self.identities.remove(name) {
+            self.keys.retain(|_, of| *of != old.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(role: Role, groups: &[&str]) -> IdentityRecord {
+        IdentityRecord {
+            name: "web".to_owned(),
+            role,
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            key: KeyHash([7; 32]),
+            former_key: None,
+            created_unix_ms: 0,
+        }
+    }
+
+    #[test]
+    fn an_identity_has_the_most_that_was_granted_to_it_or_its_groups() {
+        let mut access = Access::default();
+        let host = identity(Role::Host, &["lab", "night"]);
+        let right = |access: &Access| access.right_of(&host, VolumeId(1));
+        assert_eq!(right(&access), None);
+        for (to, right_then) in [("other", None), ("@day", None), ("@lab", Some(Right::Read)), ("web", Some(Right::Write))] {
+            let right_to = if to == "@lab" { Right::Read } else { Right::Write };
+            let grant = GrantRecord { volume: VolumeId(1), to: to.to_owned(), right: right_to };
+            access.grants.insert((grant.volume, grant.to.clone()), Arc::new(grant));
+            assert_eq!(right(&access), right_then, "{to}");
+        }
+        assert_eq!(access.right_of(&host, VolumeId(2)), None);
+        assert_eq!(access.right_of(&identity(Role::Operator, &[]), VolumeId(2)), Some(Right::Admin));
+        assert_eq!(access.right_of(&identity(Role::Revoked, &["lab"]), VolumeId(1)), None);
+        assert_eq!(access.grants_of(VolumeId(1)).count(), 4);
+    }
+
+    #[test]
+    fn words_and_hashes_are_read_as_they_are_written() {
+        for role in [Role::Host, Role::Operator, Role::Server, Role::Revoked] {
+            assert_eq!(role.to_string().parse(), Ok(role));
+        }
+        for right in [Right::Read, Right::Write, Right::Admin] {
+            assert_eq!(right.to_string().parse(), Ok(right));
+        }
+        let hash = KeyHash(std::array::from_fn(|i| (i as u8).wrapping_mul(9)));
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        for text in ["", "ab", &"g".repeat(64), &"A".repeat(64), &"+1".repeat(32)] {
+            assert!(text.parse::<KeyHash>().is_err(), "{text}");
+        }
+        assert_eq!("root".parse::<Role>().unwrap_err().to_string(), "'root' is no role: it's host, operator, server or revoked");
+    }
+}

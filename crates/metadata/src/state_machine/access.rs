@@ -1,0 +1,174 @@
+//! The tables of [`Access`], which have rows and checksums as all other records do.
+
+use super::digest::of;
+use super::rows::{Record, all, delete, integer, optional, parse, put, text};
+use crate::access::{Access, AuthorityRecord, GrantRecord, IdentityRecord, ReservationRecord};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row};
+use std::sync::Arc;
+use tepal_model::VolumeId;
+
+/// A row that an accepted command writes or deletes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AccessChange {
+    Authority(Arc<AuthorityRecord>),
+    Identity(Arc<IdentityRecord>),
+    IdentityGone(String),
+    Grant(Arc<GrantRecord>),
+    GrantGone(VolumeId, String),
+    Reservation(Arc<ReservationRecord>),
+    ReservationGone(VolumeId),
+}
+
+impl Record for AuthorityRecord {
+    const TABLE: &'static str = "authorities";
+    const COLUMNS: &'static [&'static str] = &["number", "certificate", "server"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![integer(self.number.into()), text(&self.certificate), text(self.server)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(AuthorityRecord { number: row.get(0)?, certificate: row.get(1)?, server: parse(row, 2)? })
+    }
+}
+
+impl Record for IdentityRecord {
+    const TABLE: &'static str = "identities";
+    const COLUMNS: &'static [&'static str] = &["name", "role", "groups", "key", "former_key", "created_unix_ms"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            text(&self.name),
+            text(self.role),
+            text(self.groups.join(" ")),
+            text(self.key),
+            optional(self.former_key, text),
+            integer(self.created_unix_ms),
+        ]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let groups: String = row.get(2)?;
+        let former = row.get::<_, Option<String>>(4)?.map(|_| parse(row, 4)).transpose()?;
+        Ok(IdentityRecord {
+            name: row.get(0)?,
+            role: parse(row, 1)?,
+            groups: groups.split_whitespace().map(str::to_owned).collect(),
+            key: parse(row, 3)?,
+            former_key: former,
+            created_unix_ms: row.get(5)?,
+        })
+    }
+}
+
+impl Record for GrantRecord {
+    const TABLE: &'static str = "grants";
+    const COLUMNS: &'static [&'static str] = &["volume", "to_whom", "right_to"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![integer(self.volume.0), text(&self.to), text(self.right)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(GrantRecord { volume: VolumeId(row.get(0)?), to: row.get(1)?, right: parse(row, 2)? })
+    }
+}
+
+impl Record for ReservationRecord {
+    const TABLE: &'static str = "reservations";
+    const COLUMNS: &'static [&'static str] = &["volume", "holder", "number"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![integer(self.volume.0), optional(self.holder.as_ref(), text), integer(self.number)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(ReservationRecord { volume: VolumeId(row.get(0)?), holder: row.get(1)?, number: row.get(2)? })
+    }
+}
+
+impl AccessChange {
+    pub fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        match self {
+            AccessChange::Authority(record) => put(connection, &**record),
+            AccessChange::Identity(record) => put(connection, &**record),
+            AccessChange::IdentityGone(name) => delete(connection, IdentityRecord::TABLE, "name", text(name)),
+            AccessChange::Grant(record) => put(connection, &**record),
+            AccessChange::GrantGone(volume, to) => {
+                let sql = "DELETE FROM grants WHERE volume = ?1 AND to_whom = ?2";
+                connection.prepare_cached(sql)?.execute((volume.0, to)).map(drop)
+            }
+            AccessChange::Reservation(record) => put(connection, &**record),
+            AccessChange::ReservationGone(volume) => {
+                delete(connection, ReservationRecord::TABLE, "volume", integer(volume.0))
+            }
+        }
+    }
+
+    /// Table and key of the record, its checksum before all changes, and what this change makes of it; 0 where there's none.
+    pub fn step(&self, before: &Access) -> (&'static str, String, u32, u32) {
+        fn old<R: Record>(record: Option<&Arc<R>>) -> u32 {
+            record.map_or(0, of)
+        }
+        let reserved = |volume: &VolumeId| old(before.reservations.get(volume));
+        let grant = |volume: &VolumeId, to: &str| old(before.grants.get(&(*volume, to.to_owned())));
+        match self {
+            AccessChange::Authority(new) => {
+                let old = old(before.authorities.get(&new.number));
+                (AuthorityRecord::TABLE, new.number.to_string(), old, of(new))
+            }
+            AccessChange::Identity(new) => {
+                (IdentityRecord::TABLE, new.name.clone(), old(before.identities.get(&new.name)), of(new))
+            }
+            AccessChange::IdentityGone(name) => {
+                (IdentityRecord::TABLE, name.clone(), old(before.identities.get(name)), 0)
+            }
+            AccessChange::Grant(new) => {
+                (GrantRecord::TABLE, format!("{} {}", new.volume.0, new.to), grant(&new.volume, &new.to), of(new))
+            }
+            AccessChange::GrantGone(volume, to) => {
+                (GrantRecord::TABLE, format!("{} {to}", volume.0), grant(volume, to), 0)
+            }
+            AccessChange::Reservation(new) => {
+                (ReservationRecord::TABLE, new.volume.0.to_string(), reserved(&new.volume), of(new))
+            }
+            AccessChange::ReservationGone(volume) => {
+                (ReservationRecord::TABLE, volume.0.to_string(), reserved(volume), 0)
+            }
+        }
+    }
+}
+
+/// What makes all of it from nothing.
+pub fn all_of(access: &Access) -> impl Iterator<Item = AccessChange> {
+    let authorities = access.authorities.values().cloned().map(AccessChange::Authority);
+    let identities = access.identities.values().cloned().map(AccessChange::Identity);
+    let reservations = access.reservations.values().cloned().map(AccessChange::Reservation);
+    let grants = access.grants.values().cloned().map(AccessChange::Grant);
+    authorities.chain(identities).chain(grants).chain(reservations)
+}
+
+/// The checksum of each record.
+pub fn sums(access: &Access) -> impl Iterator<Item = u32> {
+    let authorities = access.authorities.values().map(of);
+    let others = access.grants.values().map(of).chain(access.reservations.values().map(of));
+    authorities.chain(access.identities.values().map(of)).chain(others)
+}
+
+pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
+    let mut access = Access::default();
+    for record in all::<AuthorityRecord>(connection)? {
+        access.authorities.insert(record.number, Arc::new(record));
+    }
+    for record in all::<IdentityRecord>(connection)? {
+        access.put_identity(Arc::new(record));
+    }
+    for record in all::<GrantRecord>(connection)? {
+        access.grants.insert((record.volume, record.to.clone()), Arc::new(record));
+    }
+    for record in all::<ReservationRecord>(connection)? {
+        access.reservations.insert(record.volume, Arc::new(record));
+    }
+    Ok(access)
+}

@@ -1,0 +1,159 @@
+//! What clients that are connected may do now, by their rights and as the volume's holder. A request looks at a number; whenever the
+//! state changes, the numbers follow.
+//!
+//! Invariant: they have followed a state before this server acts by that state's view. So once every server does, nobody acts by a right
+//! that was taken away before.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tepal_metadata::{Access, KeyHash, Right};
+use tepal_model::{IoError, VolumeId};
+
+/// Who alone may write to a volume, by the number of that. Shared by all connections to it.
+#[derive(Debug)]
+pub struct Fence {
+    volume: VolumeId,
+    number: AtomicU64,
+}
+
+impl Fence {
+    /// Whether whoever came by that number may go on.
+    pub fn check(&self, number: u64) -> Result<(), IoError> {
+        if self.number.load(Ordering::Acquire) == number { Ok(()) } else { Err(IoError::Fenced) }
+    }
+
+    fn follow(&self, access: &Access) {
+        self.number.store(access.reserved(self.volume).1, Ordering::Release);
+    }
+}
+
+/// What the holder of a key may do with a volume.
+#[derive(Debug)]
+pub struct Claim {
+    key: KeyHash,
+    volume: VolumeId,
+    right: AtomicU8,
+}
+
+impl Claim {
+    /// Whether that may be done now.
+    pub fn check(&self, right: Right) -> Result<(), IoError> {
+        if self.right.load(Ordering::Acquire) >= number(Some(right)) { Ok(()) } else { Err(IoError::NotAllowed) }
+    }
+
+    fn follow(&self, access: &Access) {
+        let identity = access.identity_of(&self.key);
+        let right = identity.and_then(|identity| access.right_of(identity, self.volume));
+        self.right.store(number(right), Ordering::Release);
+    }
+}
+
+fn number(right: Option<Right>) -> u8 {
+    match right {
+        None => 0,
+        Some(Right::Read) => 1,
+        Some(Right::Write) => 2,
+        Some(Right::Admin) => 3,
+    }
+}
+
+/// All claims and fences of this process. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Claims(Arc<Mutex<All>>);
+
+#[derive(Debug, Default)]
+struct All {
+    claims: BTreeMap<(KeyHash, VolumeId), Weak<Claim>>,
+    fences: BTreeMap<VolumeId, Weak<Fence>>,
+}
+
+impl Claims {
+    /// Shared by all connections with the same key to the same volume.
+    pub fn of(&self, access: &Access, key: KeyHash, volume: VolumeId) -> Arc<Claim> {
+        let mut all = self.lock();
+        if let Some(claim) = all.claims.get(&(key, volume)).and_then(Weak::upgrade) {
+            return claim;
+        }
+        let claim = Arc::new(Claim { key, volume, right: AtomicU8::new(0) });
+        claim.follow(access);
+        all.claims.insert((key, volume), Arc::downgrade(&claim));
+        claim
+    }
+
+    /// Of all connections to the volume.
+    pub fn fence(&self, access: &Access, volume: VolumeId) -> Arc<Fence> {
+        let mut all = self.lock();
+        if let Some(fence) = all.fences.get(&volume).and_then(Weak::upgrade) {
+            return fence;
+        }
+        let fence = Arc::new(Fence { volume, number: AtomicU64::new(0) });
+        fence.follow(access);
+        all.fences.insert(volume, Arc::downgrade(&fence));
+        fence
+    }
+
+    /// From now on, claims are as this is agreed.
+    pub fn follow(&self, access: &Access) {
+        let mut all = self.lock();
+        all.claims.retain(|_, claim| claim.upgrade().inspect(|claim| claim.follow(access)).is_some());
+        all.fences.retain(|_, fence| fence.upgrade().inspect(|fence| fence.follow(access)).is_some());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tepal_metadata::{GrantRecord, IdentityRecord, ReservationRecord, Role};
+
+    fn granted(right: Option<Right>) -> Access {
+        let mut access = Access::default();
+        let (name, groups, key) = ("web".to_owned(), vec![], KeyHash([7; 32]));
+        let identity = IdentityRecord { name, role: Role::Host, groups, key, former_key: None, created_unix_ms: 0 };
+        access.put_identity(Arc::new(identity));
+        if let Some(right) = right {
+            let grant = GrantRecord { volume: VolumeId(1), to: "web".to_owned(), right };
+            access.grants.insert((grant.volume, grant.to.clone()), Arc::new(grant));
+        }
+        access
+    }
+
+    #[test]
+    fn a_claim_follows_what_is_agreed() {
+        let claims = Claims::default();
+        let claim = claims.of(&granted(Some(Right::Write)), KeyHash([7; 32]), VolumeId(1));
+        let may = |right| claim.check(right).is_ok();
+        assert_eq!([Right::Read, Right::Write, Right::Admin].map(may), [true, true, false]);
+        claims.follow(&granted(Some(Right::Read)));
+        assert_eq!([Right::Read, Right::Write].map(may), [true, false]);
+        claims.follow(&granted(None));
+        assert_eq!(claim.check(Right::Read), Err(IoError::NotAllowed));
+    }
+
+    #[test]
+    fn whoever_came_before_a_reservation_changed_hands_is_cut_off() {
+        let (claims, mut access) = (Claims::default(), Access::default());
+        let fence = claims.fence(&access, VolumeId(1));
+        assert_eq!((fence.check(0), fence.check(1)), (Ok(()), Err(IoError::Fenced)));
+        let record = ReservationRecord { volume: VolumeId(1), holder: Some("a".to_owned()), number: 1 };
+        access.reservations.insert(VolumeId(1), Arc::new(record));
+        claims.follow(&access);
+        assert_eq!((fence.check(0), fence.check(1)), (Err(IoError::Fenced), Ok(())));
+        assert_eq!(claims.fence(&access, VolumeId(2)).check(0), Ok(()));
+    }
+
+    #[test]
+    fn claims_of_connections_that_are_gone_take_no_memory() {
+        let (claims, access) = (Claims::default(), granted(Some(Right::Read)));
+        for _ in 0..10_000 {
+            drop(claims.of(&access, KeyHash([7; 32]), VolumeId(1)));
+            drop(claims.fence(&access, VolumeId(1)));
+        }
+        claims.follow(&access);
+        assert!(claims.lock().claims.is_empty());
+    }
+}

@@ -1,0 +1,218 @@
+//! Who may do what, as this server sees to it.
+//!
+//! ```text
+//! NBD client -- TLS: judge (is it somebody?) -- its rights, claim by claim -- disk
+//! server, gateway -- TLS: judge -- credentials (is it a server, or whose rights does it have?) -- data, metadata
+//! authority: signs certificates, on the server that has its key; own: this server's certificate
+//! ```
+//!
+//! Who there is, and who may do what, is agreed on ([`tepal_metadata::Access`]). Whoever comes by a unix socket or by loopback without TLS
+//! may do everything: the system's own rules say who can.
+
+mod authority;
+mod claims;
+mod credentials;
+mod judge;
+pub mod own;
+
+pub use authority::{Authority, AuthorityError, PublicKey, Subject};
+pub use claims::{Claim, Claims, Fence};
+pub use credentials::{Credentials, Peer};
+
+use crate::relay::{Asked, Relay};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tepal_gateway::nbd::TlsSource;
+use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, KeyHash, Metadata, ProposeError, Refusal, Role};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls;
+use webpki::EndEntityCert;
+
+/// Where the API signs certificates of servers, for servers.
+pub const CERTIFICATES: &str = "/v1/certificates";
+/// How long the server that has the authority's key may take.
+const SIGNED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+    #[error("a certificate can't be used: {0}")]
+    Unreadable(String),
+    #[error("a certificate can't be used: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error(
+        "server {server} has the key of the cluster's certificate authority, and can't be asked: {why}. Start it; or copy the file \
+         authority.key from its data folder into that of a server that is up"
+    )]
+    NoKey { server: tepal_model::ServerId, why: String },
+}
+
+/// What a server asks to have signed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignServer {
+    /// For people.
+    pub name: String,
+    /// Hexadecimal digits.
+    pub key: String,
+    pub names: Vec<String>,
+}
+
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Signed {
+    /// As PEM.
+    pub certificate: String,
+}
+
+/// Clones are the same.
+#[derive(Clone)]
+pub struct Access(Arc<Shared>);
+
+struct Shared {
+    folder: PathBuf,
+    metadata: Metadata,
+    relay: Relay,
+    token: String,
+    credentials: Credentials,
+    claims: Claims,
+    /// Held while an authority is made.
+    making: tokio::sync::Mutex<()>,
+}
+
+impl Access {
+    pub fn new(folder: &Path, metadata: &Metadata, relay: &Relay, token: &str, credentials: Credentials) -> Self {
+        let (folder, metadata, relay) = (folder.to_owned(), metadata.clone(), relay.clone());
+        let token = token.to_owned();
+        let (claims, making) = (Claims::default(), tokio::sync::Mutex::default());
+        Access(Arc::new(Shared { folder, metadata, relay, token, credentials, claims, making }))
+    }
+
+    pub fn metadata(&self) -> &Metadata {
+        &self.0.metadata
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    pub fn claims(&self) -> &Claims {
+        &self.0.claims
+    }
+
+    /// By which clients are served over TLS.
+    pub fn source(&self) -> TlsSource {
+        let credentials = self.0.credentials.clone();
+        Arc::new(move || credentials.for_clients())
+    }
+
+    pub fn credentials(&self) -> &Credentials {
+        &self.0.credentials
+    }
+
+    /// The newest authority that is agreed on.
+    pub fn authority_record(&self) -> Option<Arc<AuthorityRecord>> {
+        self.0.metadata.state().access.authorities.values().next_back().cloned()
+    }
+
+    /// The same; if there is none, this server makes one.
+    pub async fn have_authority(&self) -> Result<Arc<AuthorityRecord>, AccessError> {
+        let _making = self.0.making.lock().await;
+        if self.authority_record().is_none() {
+            let metadata = &self.0.metadata;
+            let certificate = Authority::make(&self.0.folder, metadata.state().cluster.id)?;
+            let add = Command::AddAuthority { certificate, server: metadata.server() };
+            match metadata.propose(add).await {
+                Ok(_) | Err(ProposeError::Refused(Refusal::AuthorityExists { .. })) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut states = self.0.metadata.watch();
+        let state = crate::news::in_a_moment(&mut states, |state| !state.access.authorities.is_empty()).await;
+        let record = state.access.authorities.values().next_back().cloned();
+        record.ok_or_else(|| ProposeError::Refused(Refusal::NoAuthority).into())
+    }
+
+    /// What signs, if its key is here.
+    pub fn authority(&self, record: &AuthorityRecord) -> Result<Option<Authority>, AccessError> {
+        let certificate = CertificateDer::from_pem_slice(record.certificate.as_bytes());
+        let certificate = certificate.map_err(|error| AccessError::Unreadable(format!("{error:?}")))?;
+        match Authority::open(&self.0.folder, self.0.metadata.state().cluster.id, &certificate) {
+            // One that this server made in the same moment, and that came second.
+            Err(AuthorityError::OtherKey(_)) if record.server != self.0.metadata.server() => Ok(None),
+            opened => Ok(opened?),
+        }
+    }
+
+    /// A certificate of this server, from whoever has the key.
+    async fn have_signed(&self, record: &AuthorityRecord, key: &str, names: &[String]) -> Result<String, AccessError> {
+        let name = self.0.metadata.server().to_string();
+        if let Some(authority) = self.authority(record)? {
+            return self.sign_server(&authority, &SignServer { name, key: key.to_owned(), names: names.to_vec() }).await;
+        }
+        let no_key = |why: String| AccessError::NoKey { server: record.server, why };
+        let state = self.0.metadata.state();
+        let server = state.servers.get(&record.server).ok_or_else(|| no_key("it's gone".to_owned()))?;
+        let body = SignServer { name, key: key.to_owned(), names: names.to_vec() };
+        let asked = Asked {
+            method: "POST".to_owned(),
+            path: CERTIFICATES.to_owned(),
+            authorization: format!("Bearer {}", self.0.token),
+            body: serde_json::to_string(&body).expect("texts"),
+        };
+        let said = self.0.relay.ask(server, &asked, SIGNED_WITHIN).await.map_err(|error| no_key(error.to_string()))?;
+        if said.status != 200 {
+            return Err(no_key(said.body));
+        }
+        let signed: Signed = serde_json::from_str(&said.body).map_err(|error| no_key(error.to_string()))?;
+        Ok(signed.certificate)
+    }
+
+    /// A certificate of a server, whose key is on record from then on.
+    pub async fn sign_server(&self, authority: &Authority, asked: &SignServer) -> Result<String, AccessError> {
+        let SignServer { name, key, names } = asked;
+        let public = own::public_key(key)?;
+        let certificate = authority.sign(&public, &own::subject(name, names))?;
+        let (name, key) = (format!("server-{name}"), public.hash());
+        let command = match self.0.metadata.state().access.identities.get(&name) {
+            Some(known) if known.key == key => return Ok(certificate),
+            Some(_) => Command::RenewIdentity { name, key },
+            None => Command::AddIdentity { name, role: Role::Server, groups: vec![], key },
+        };
+        self.0.metadata.propose(command).await?;
+        Ok(certificate)
+    }
+
+    /// Who has shown a certificate, and by which key.
+    pub fn identity_of(&self, certificate: &[u8]) -> Option<(KeyHash, Arc<IdentityRecord>)> {
+        let key = key_of(certificate)?;
+        self.0.metadata.state().access.identity_of(&key).map(|identity| (key, identity.clone()))
+    }
+}
+
+/// Whether a certificate can be for a machine that is called so: an IP address, or a name of DNS (RFC 1123, 2.1).
+pub fn is_machine_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inside) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    text.parse::<IpAddr>().is_ok() || (text.len() <= 253 && text.split('.').all(is_label))
+}
+
+/// The hash of a certificate's public key. The certificate is DER.
+pub fn key_of(certificate: &[u8]) -> Option<KeyHash> {
+    let certificate = CertificateDer::from(certificate);
+    let certificate = EndEntityCert::try_from(&certificate).ok()?;
+    Some(authority::hash(&certificate.subject_public_key_info()))
+}

@@ -1,0 +1,182 @@
+//! Identities, their certificates, and their rights on volumes.
+//!
+//! Invariant: what takes a right away is answered when every server acts by it.
+
+use super::extract::{Input, Named, Options};
+use super::failure::Failure;
+use super::types::{
+    CreateIdentity, Done, ErrorKind, FenceQuery, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Reserve,
+    RightInfo, WithdrawQuery, path, route,
+};
+use super::users::{self, Users};
+use super::{Context, Shared, volumes};
+use crate::access::{AccessError, PublicKey, SignServer, Signed, Subject};
+use axum::Json;
+use axum::extract::State as Extract;
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, Refusal, Role, State};
+use tepal_model::text::shown;
+
+/// How long certificates may count.
+const DAYS: std::ops::RangeInclusive<u32> = 1..=3650;
+
+pub async fn list(Extract(context): Extract<Shared>) -> Json<Vec<IdentityInfo>> {
+    let state = context.parts.metadata.state();
+    Json(state.access.identities.values().map(|record| info(&state, record)).collect())
+}
+
+pub async fn create(
+    Extract(context): Extract<Shared>,
+    Input(asked): Input<CreateIdentity>,
+) -> Result<Response, Failure> {
+    let CreateIdentity { name, role, groups, key, days } = asked.clone();
+    let (public, authority) = (checked(&key, days)?, context.access.have_authority().await?);
+    let Some(signer) = context.access.authority(&authority)? else {
+        return context.have_signed(&authority, route::IDENTITIES.to_owned(), &asked).await;
+    };
+    let certificate = signer.sign(&public, &Subject { name: &name, role, names: &[], days });
+    let certificate = certificate.map_err(AccessError::from)?;
+    context.propose(Command::AddIdentity { name, role, groups, key: public.hash() }).await?;
+    Ok(Json(IdentityCertificate { certificate, authority: authority.certificate.clone() }).into_response())
+}
+
+pub async fn renew(
+    Extract(context): Extract<Shared>,
+    Named(name): Named,
+    Input(asked): Input<RenewIdentity>,
+) -> Result<Response, Failure> {
+    let RenewIdentity { key, days } = asked.clone();
+    let (public, authority) = (checked(&key, days)?, context.access.have_authority().await?);
+    let Some(signer) = context.access.authority(&authority)? else {
+        return context.have_signed(&authority, path(route::IDENTITY_RENEW, &name), &asked).await;
+    };
+    let state = context.parts.metadata.state();
+    let found = state.access.identities.get(&name).ok_or_else(|| Refusal::NoIdentity(shown(&name)))?;
+    let certificate = signer.sign(&public, &Subject { name: &name, role: found.role, names: &[], days });
+    let certificate = certificate.map_err(AccessError::from)?;
+    context.propose(Command::RenewIdentity { name, key: public.hash() }).await?;
+    Ok(Json(IdentityCertificate { certificate, authority: authority.certificate.clone() }).into_response())
+}
+
+pub async fn remove(Extract(context): Extract<Shared>, Named(name): Named) -> Result<Json<Done>, Failure> {
+    context.propose(Command::RemoveIdentity { name: name.clone() }).await?;
+    context.taken_away(|| format!("identity '{name}' is revoked, but some server may still know it")).await
+}
+
+/// For servers: those that have no key of the authority.
+pub async fn sign_server(
+    Extract(context): Extract<Shared>,
+    Input(asked): Input<SignServer>,
+) -> Result<Json<Signed>, Failure> {
+    let authority = context.access.authority_record().ok_or(Refusal::NoAuthority)?;
+    let no_key = || Failure::new(ErrorKind::Unavailable, "this server doesn't have the key of the authority");
+    let signer = context.access.authority(&authority)?.ok_or_else(no_key)?;
+    let certificate = context.access.sign_server(&signer, &asked).await?;
+    Ok(Json(Signed { certificate }))
+}
+
+pub async fn rights(Extract(context): Extract<Shared>, name: Named) -> Result<Json<Vec<RightInfo>>, Failure> {
+    let volume = volumes::record(&context, &name.0).await?;
+    let state = context.parts.metadata.state();
+    let told = |to: &str, right| RightInfo { volume: volume.name.clone(), to: to.to_owned(), right };
+    Ok(Json(state.access.grants_of(volume.id).map(|grant| told(&grant.to, grant.right)).collect()))
+}
+
+pub async fn grant(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(Grant { to, right }): Input<Grant>,
+) -> Result<Json<Done>, Failure> {
+    let volume = volumes::record(&context, &name.0).await?;
+    let view = context.parts.metadata.state().view();
+    context.propose(Command::Grant { volume: volume.by_id(), to: to.clone(), right }).await?;
+    if context.parts.metadata.state().view() == view {
+        return Ok(Json(Done {}));
+    }
+    let called = volume.name.clone();
+    context.taken_away(|| format!("'{to}' has another right to volume '{called}', but some server may act by the old one")).await
+}
+
+pub async fn withdraw(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Options(WithdrawQuery { to }): Options<WithdrawQuery>,
+) -> Result<Json<Done>, Failure> {
+    let volume = volumes::record(&context, &name.0).await?;
+    context.propose(Command::Withdraw { volume: volume.by_id(), to: to.clone() }).await?;
+    let called = volume.name.clone();
+    context.taken_away(|| format!("'{to}' has no right to volume '{called}' any more, but some server may still act by it")).await
+}
+
+pub async fn reserve(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(Reserve { holder, take }): Input<Reserve>,
+) -> Result<Json<Done>, Failure> {
+    let volume = volumes::record(&context, &name.0).await?;
+    let is_own = context.parts.metadata.state().access.reserved(volume.id).0 == Some(&holder);
+    if !take && !is_own {
+        let users = users::that_stay(&context, || users::of_volume(&context, &volume)).await?;
+        if users != Users::default() {
+            let text = format!("volume '{}' is in use: have that end first, or take it over, which cuts it off", volume.name);
+            return Err(Failure::new(ErrorKind::Conflict, text));
+        }
+    }
+    context.propose(Command::Reserve { volume: volume.by_id(), holder: holder.clone(), take }).await?;
+    let called = volume.name.clone();
+    context.taken_away(|| format!("volume '{called}' is reserved by '{holder}', but others may still write")).await
+}
+
+pub async fn fence(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Options(FenceQuery { from }): Options<FenceQuery>,
+) -> Result<Json<Done>, Failure> {
+    let volume = volumes::record(&context, &name.0).await?;
+    context.propose(Command::Release { volume: volume.by_id(), from }).await?;
+    let called = volume.name.clone();
+    context.taken_away(|| format!("clients of volume '{called}' are cut off, but some server may not know it yet")).await
+}
+
+impl Context {
+    async fn taken_away(&self, late: impl Fn() -> String) -> Result<Json<Done>, Failure> {
+        self.acted_by(self.parts.metadata.state().view(), late).await?;
+        Ok(Json(Done {}))
+    }
+
+    /// Hands a request on to the server that has the authority's key.
+    async fn have_signed(
+        &self,
+        authority: &AuthorityRecord,
+        path: String,
+        asked: &impl serde::Serialize,
+    ) -> Result<Response, Failure> {
+        let body = serde_json::to_string(asked).map_err(|error| Failure::new(ErrorKind::Internal, error))?;
+        if authority.server == self.server {
+            let why = "its file authority.key is gone".to_owned();
+            return Err(AccessError::NoKey { server: authority.server, why }.into());
+        }
+        self.have_done(authority.server, Method::POST.to_string(), path, body).await
+    }
+}
+
+fn checked(key: &str, days: u32) -> Result<PublicKey, Failure> {
+    if !DAYS.contains(&days) {
+        return Err(Failure::bad(format!("{days} is not a number of days from {} to {}", DAYS.start(), DAYS.end())));
+    }
+    PublicKey::parse(key).map_err(Failure::bad)
+}
+
+fn info(state: &State, record: &Arc<IdentityRecord>) -> IdentityInfo {
+    let IdentityRecord { name, role, groups, key, created_unix_ms, .. } = &**record;
+    let own = state.access.grants.values().filter(|grant| grant.to == *name);
+    let rights = own.filter_map(|grant| {
+        let volume = state.volumes.get(&grant.volume)?.name.clone();
+        Some(RightInfo { volume, to: grant.to.clone(), right: grant.right })
+    });
+    let rights = if *role == Role::Host { rights.collect() } else { Vec::new() };
+    let (name, groups) = (name.clone(), groups.clone());
+    IdentityInfo { name, role: *role, groups, key: key.to_string(), created_unix_ms: *created_unix_ms, rights }
+}

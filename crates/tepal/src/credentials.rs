@@ -1,0 +1,65 @@
+//! With what servers are asked over TLS: the files of an identity, or what a server has in its data folder.
+
+use serde::Deserialize;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
+
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    #[error("{}: {error}", path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
+    #[error("{} is not what `tepal identity create --to` writes: {reason}", path.display())]
+    Malformed { path: PathBuf, reason: String },
+}
+
+/// What a server keeps of its own certificate.
+#[derive(Deserialize)]
+struct Own {
+    authority: String,
+}
+
+fn read(path: PathBuf) -> Result<(PathBuf, Vec<u8>), CredentialsError> {
+    match fs::read(&path) {
+        Ok(text) => Ok((path, text)),
+        Err(error) => Err(CredentialsError::Unreadable { path, error }),
+    }
+}
+
+fn malformed(path: PathBuf) -> impl FnOnce(ureq::Error) -> CredentialsError {
+    move |error| CredentialsError::Malformed { path, reason: error.to_string() }
+}
+
+/// Servers are those of this authority alone.
+fn of_authority(pem: &[u8], path: PathBuf) -> Result<ureq::tls::TlsConfigBuilder, CredentialsError> {
+    let certificate = Certificate::from_pem(pem).map_err(malformed(path))?;
+    let builder = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(RootCerts::new_with_certs(&[certificate]));
+    Ok(builder.unversioned_rustls_crypto_provider(Arc::new(default_provider())))
+}
+
+/// Of an identity's folder.
+pub fn of_identity(folder: &Path) -> Result<TlsConfig, CredentialsError> {
+    let (path, authority) = read(folder.join("ca-cert.pem"))?;
+    let builder = of_authority(&authority, path)?;
+    let (path, certificate) = read(folder.join("client-cert.pem"))?;
+    let certificate = Certificate::from_pem(&certificate).map_err(malformed(path))?;
+    let (path, key) = read(folder.join("client-key.pem"))?;
+    let key = PrivateKey::from_pem(&key).map_err(malformed(path))?;
+    Ok(builder.client_cert(Some(ClientCert::new_with_certs(&[certificate], key))).build())
+}
+
+/// Of a server's data folder, if it has a certificate: who reads that folder knows the token too.
+pub fn of_server(data: &Path) -> Result<Option<TlsConfig>, CredentialsError> {
+    let path = data.join("certificate.json");
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(CredentialsError::Unreadable { path, error }),
+    };
+    let own: Own = serde_json::from_slice(&text)
+        .map_err(|error| CredentialsError::Malformed { path: path.clone(), reason: error.to_string() })?;
+    Ok(Some(of_authority(own.authority.as_bytes(), path)?.build()))
+}

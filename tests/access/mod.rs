@@ -1,0 +1,8 @@
+//! Who may do what: certificates, TLS and rights, with QEMU's and libnbd's clients.
+
+mod client;
+mod network;
+mod rights;
+mod strangers;
+mod reservations;
+mod several_servers;
