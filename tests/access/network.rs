@@ -219,7 +219,7 @@ fn what_comes_without_tls_is_told_nothing() {
     write!(stream, "GET /v1/volumes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n").expect("sent");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("an answer");
-    assert!(said.starts_with("HTTP/1.1 401") && said.contains("TLS"), "{said}");
+    assert!(said.starts_with("HTTP/1.1 403") && said.contains("TLS"), "{said}");
 }
 
 #[test]

@@ -6,6 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +53,24 @@ pub fn of_identity(folder: &Path) -> Result<TlsConfig, CredentialsError> {
     let (path, key) = read(folder.join("client-key.pem"))?;
     let key = PrivateKey::from_pem(&key).map_err(malformed(path))?;
     Ok(builder.client_cert(Some(ClientCert::new_with_certs(&[certificate], key))).build())
+}
+
+/// By which an NBD server of the cluster is asked.
+pub fn for_nbd(folder: &Path) -> Result<Arc<ClientConfig>, CredentialsError> {
+    let malformed = |path: PathBuf, reason: String| CredentialsError::Malformed { path, reason };
+    let (path, authority) = read(folder.join("ca-cert.pem"))?;
+    let authority = CertificateDer::from_pem_slice(&authority).map_err(|error| malformed(path.clone(), format!("{error:?}")))?;
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).map_err(|error| malformed(path, error.to_string()))?;
+    let (path, certificate) = read(folder.join("client-cert.pem"))?;
+    let certificate = CertificateDer::from_pem_slice(&certificate).map_err(|error| malformed(path, format!("{error:?}")))?;
+    let (path, key) = read(folder.join("client-key.pem"))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| malformed(path.clone(), format!("{error:?}")))?;
+    let unusable = |error: tokio_rustls::rustls::Error| malformed(path, error.to_string());
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider())).with_protocol_versions(&[&TLS13]);
+    let builder = builder.map(|builder| builder.with_root_certificates(roots));
+    let config = builder.and_then(|builder| builder.with_client_auth_cert(vec![certificate], key)).map_err(unusable)?;
+    Ok(Arc::new(config))
 }
 
 /// Of a server's data folder, if it has a certificate: who reads that folder knows the token too.

@@ -193,7 +193,11 @@ pub fn other(addresses_said: &str) -> Result<Client, LocateError> {
     let servers = addresses("the other cluster", addresses_said)?;
     let said = std::env::var("TEPAL_TO_TOKEN").ok().filter(|text| !text.is_empty());
     let token = said.or_else(|| servers.iter().find_map(|address| Keyring::find()?.get(address)));
-    Ok(Client::new(servers, token).with_token_of("TEPAL_TO_TOKEN"))
+    let client = Client::new(servers, token).with_token_of("TEPAL_TO_TOKEN");
+    match std::env::var_os("TEPAL_TO_IDENTITY").filter(|text| !text.is_empty()) {
+        Some(folder) => Ok(client.with_tls(credentials::of_identity(Path::new(&folder))?)),
+        None => Ok(client),
+    }
 }
 
 /// The addresses that were given, and by what.

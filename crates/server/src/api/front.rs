@@ -214,7 +214,8 @@ async fn serve(
         let (answer, guest) = (answering.call(request), &guest);
         async move {
             let answer = answer.await;
-            let is_known = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED);
+            let is_refused = |status| matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+            let is_known = answer.as_ref().is_ok_and(|answer| !is_refused(answer.status()));
             guest.is_known.fetch_or(is_known, Ordering::Relaxed);
             guest.is_served.store(false, Ordering::Relaxed);
             answer

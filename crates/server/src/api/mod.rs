@@ -10,6 +10,7 @@ mod drives;
 mod extract;
 mod failure;
 mod front;
+mod host;
 mod health_text;
 mod holds;
 mod identities;
@@ -293,9 +294,6 @@ pub enum Who {
     Identity(KeyHash, Arc<IdentityRecord>),
 }
 
-/// What a host may ask; its rights on volumes are looked at there.
-const FOR_HOSTS: [&str; 1] = [route::DIRECTORY];
-
 /// Answers only an identity, and who knows the token: other users of this machine and pages in its browsers can do nothing here.
 async fn check_token(
     axum::extract::State(context): axum::extract::State<Shared>,
@@ -304,22 +302,26 @@ async fn check_token(
 ) -> Response {
     match request.extensions().get::<Who>() {
         Some(Who::InTheClear) => {
-            let text = "this address wants TLS: use https, and the identity that `tepal identity create` makes";
-            return Failure::new(ErrorKind::Unauthorized, text).into_response();
+            let text = "this address wants TLS: name the folder of an identity by --identity (`tepal identity create` makes one)";
+            return Failure::new(ErrorKind::Forbidden, text).into_response();
         }
         Some(Who::Identity(key, _)) => {
             // As it's now: the connection may be older than a revocation.
             let known = context.parts.metadata.state().access.identity_of(key).cloned();
             return match known {
                 Some(known) if known.role == Role::Operator => asked_by(known.name.clone(), next.run(request)).await,
-                Some(known) if known.role == Role::Host && FOR_HOSTS.contains(&request.uri().path()) => {
-                    next.run(request).await
+                Some(known) if known.role == Role::Host => {
+                    let state = context.parts.metadata.state();
+                    match host::may(&state, &known, request.method(), request.uri().path()) {
+                        Ok(()) => asked_by(known.name.clone(), next.run(request)).await,
+                        Err(refused) => refused.into_response(),
+                    }
                 }
                 Some(known) => {
-                    let text = format!("identity '{}' is a {}'s: an operator's does that", known.name, known.role);
+                    let text = format!("identity '{}' is a {}'s, which doesn't ask that", known.name, known.role);
                     Failure::new(ErrorKind::Forbidden, text).into_response()
                 }
-                None => Failure::new(ErrorKind::Unauthorized, "this identity is revoked").into_response(),
+                None => Failure::new(ErrorKind::Forbidden, "this identity is revoked").into_response(),
             };
         }
         Some(Who::Nobody) | None => {}

@@ -288,5 +288,9 @@ fn absolute(address: &NbdAddress) -> Result<NbdAddress, AttachError> {
             std::path::absolute(path).map(NbdAddress::Unix).map_err(|source| AttachError::file("find", path, source))
         }
         NbdAddress::Tcp(_) => Ok(address.clone()),
+        NbdAddress::Tls { address, identity } => {
+            let found = std::path::absolute(identity).map_err(|source| AttachError::file("find", identity, source))?;
+            Ok(NbdAddress::Tls { address: address.clone(), identity: found })
+        }
     }
 }

@@ -35,7 +35,7 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
     // A gateway can't have a volume for itself alone.
     let address = match exclusive {
         None => nbd_address(global, &client, &found)?,
-        Some(_) => server_address(&client, &found)?,
+        Some(_) => server_address(global, &client, &found)?,
     };
     let method = method.map(|name| match name {
         MethodName::Fuse => Method::Fuse,
@@ -99,14 +99,18 @@ pub fn nbd_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Res
     if let Some(gateway) = locate::dev_gateway(global) {
         return Ok(gateway);
     }
-    server_address(client, volume)
+    server_address(global, client, volume)
 }
 
-fn server_address(client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
+/// Over TLS, if there's an identity for that.
+fn server_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
     let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
     let has_it = |server: &&ServerInfo| server.drives.iter().any(|drive| volume.drives.contains(&drive.id));
     let found = servers.iter().filter(has_it).find_map(|server| locate::nbd(&server.nbd).ok());
-    Ok(found.ok_or(LocateError::NoNbd)?)
+    Ok(match (found.ok_or(LocateError::NoNbd)?, locate::identity(global)) {
+        (NbdAddress::Tcp(address), Some(identity)) => NbdAddress::Tls { address, identity },
+        (found, _) => found,
+    })
 }
 
 fn table(attachments: &[Attachment]) -> String {

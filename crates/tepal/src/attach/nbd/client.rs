@@ -436,7 +436,7 @@ fn connect(target: &Target) -> Result<(Arc<Socket>, Export), ConnectError> {
     let address = || target.address.clone();
     let socket =
         Socket::connect(&target.address).map_err(|source| ConnectError::Connect { address: address(), source })?;
-    let export = handshake::open(&mut &socket, &target.export)
+    let export = handshake::open(&mut &socket, socket.is_greeted(), &target.export)
         .and_then(|export| Ok(socket.wait_for_ever().map(|()| export)?))
         .map_err(|source| ConnectError::Handshake { address: address(), source })?;
     Ok((Arc::new(socket), export))
@@ -447,7 +447,7 @@ pub fn inspect(target: &Target) -> Result<Described, ConnectError> {
     let address = || target.address.clone();
     let socket =
         Socket::connect(&target.address).map_err(|source| ConnectError::Connect { address: address(), source })?;
-    handshake::inspect(&mut &socket, &target.export)
+    handshake::inspect(&mut &socket, socket.is_greeted(), &target.export)
         .map_err(|source| ConnectError::Handshake { address: address(), source })
 }
 
@@ -455,7 +455,7 @@ pub fn inspect(target: &Target) -> Result<Described, ConnectError> {
 pub fn list(address: &NbdAddress) -> Result<Vec<String>, ConnectError> {
     let socket =
         Socket::connect(address).map_err(|source| ConnectError::Connect { address: address.clone(), source })?;
-    handshake::list(&mut &socket).map_err(|source| ConnectError::Handshake { address: address.clone(), source })
+    handshake::list(&mut &socket, socket.is_greeted()).map_err(|source| ConnectError::Handshake { address: address.clone(), source })
 }
 
 fn start(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), ConnectError> {

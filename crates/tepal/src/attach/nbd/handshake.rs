@@ -37,8 +37,10 @@ pub enum HandshakeError {
     Malformed { option: u32 },
     #[error("there is no volume '{volume}' there")]
     Unknown { volume: String },
-    #[error("it wants TLS, which attach doesn't speak")]
+    #[error("it wants TLS: name the folder of an identity by --identity (`tepal identity create` makes one)")]
     Tls,
+    #[error("it has no TLS")]
+    NoTls,
     #[error("it is too old: no NBD_OPT_GO")]
     TooOld,
     #[error("it refused volume '{volume}' (NBD error {code:#x}){}", reason(.text))]
@@ -49,9 +51,20 @@ fn reason(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// Opens the volume: afterwards the stream is in the transmission phase.
-pub fn open(stream: &mut (impl Read + Write), volume: &str) -> Result<Export, HandshakeError> {
+/// Asks for TLS, which begins with the next byte.
+pub fn start_tls(stream: &mut (impl Read + Write)) -> Result<(), HandshakeError> {
     greet(stream)?;
+    match ask(stream, option::STARTTLS, &[])? {
+        Reply { kind: option_reply::ACK, .. } => Ok(()),
+        _ => Err(HandshakeError::NoTls),
+    }
+}
+
+/// Opens the volume: afterwards the stream is in the transmission phase. `is_greeted`: the server has greeted already.
+pub fn open(stream: &mut (impl Read + Write), is_greeted: bool, volume: &str) -> Result<Export, HandshakeError> {
+    if !is_greeted {
+        greet(stream)?;
+    }
     let structured = match ask(stream, option::STRUCTURED_REPLY, &[])? {
         Reply { kind: option_reply::ACK, .. } => true,
         Reply { kind, .. } if kind & option_reply::IS_ERROR != 0 => false,
@@ -69,16 +82,20 @@ pub struct Described {
 }
 
 /// The volume as it is now, without opening it.
-pub fn inspect(stream: &mut (impl Read + Write), volume: &str) -> Result<Described, HandshakeError> {
-    greet(stream)?;
+pub fn inspect(stream: &mut (impl Read + Write), is_greeted: bool, volume: &str) -> Result<Described, HandshakeError> {
+    if !is_greeted {
+        greet(stream)?;
+    }
     let described = describe(stream, option::INFO, volume, false)?;
     abort(stream)?;
     Ok(described)
 }
 
 /// The names that the server offers.
-pub fn list(stream: &mut (impl Read + Write)) -> Result<Vec<String>, HandshakeError> {
-    greet(stream)?;
+pub fn list(stream: &mut (impl Read + Write), is_greeted: bool) -> Result<Vec<String>, HandshakeError> {
+    if !is_greeted {
+        greet(stream)?;
+    }
     send_option(stream, option::LIST, &[])?;
     let mut names = Vec::new();
     while names.len() < NAMES_LIMIT {

@@ -28,6 +28,7 @@ mod inbox;
 pub mod range;
 mod receive;
 pub mod socket;
+mod tls;
 pub mod wire;
 
 #[cfg(test)]

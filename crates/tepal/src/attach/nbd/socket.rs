@@ -1,12 +1,15 @@
 //! Where a volume is served, and a connection to there.
 
+use super::handshake;
+use super::tls::TlsStream;
+use crate::credentials;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where NBD answers.
@@ -16,13 +19,15 @@ pub enum NbdAddress {
     Unix(PathBuf),
     /// HOST:PORT
     Tcp(String),
+    /// Over TLS, with the folder of an identity.
+    Tls { address: String, identity: PathBuf },
 }
 
 impl fmt::Display for NbdAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NbdAddress::Unix(path) => write!(f, "unix:{}", path.display()),
-            NbdAddress::Tcp(address) => f.write_str(address),
+            NbdAddress::Tcp(address) | NbdAddress::Tls { address, .. } => f.write_str(address),
         }
     }
 }
@@ -36,6 +41,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 pub enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
 }
 
 impl Socket {
@@ -43,19 +49,26 @@ impl Socket {
     pub fn connect(address: &NbdAddress) -> io::Result<Socket> {
         let socket = match address {
             NbdAddress::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
-            NbdAddress::Tcp(name) => {
-                let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-                let connected = name.to_socket_addrs()?.find_map(|address| {
-                    TcpStream::connect_timeout(&address, CONNECT_LIMIT).map_err(|error| failure = error).ok()
-                });
-                let stream = connected.ok_or(failure)?;
-                stream.set_nodelay(true)?;
-                notice_dead_hosts(&stream)?;
-                Socket::Tcp(stream)
-            }
+            NbdAddress::Tcp(name) => Socket::Tcp(tcp(name)?),
+            NbdAddress::Tls { address, identity } => return Socket::secured(address, identity),
         };
         socket.limit(Some(HANDSHAKE_LIMIT))?;
         Ok(socket)
+    }
+
+    fn secured(address: &str, identity: &Path) -> io::Result<Socket> {
+        let config = credentials::for_nbd(identity).map_err(io::Error::other)?;
+        let plain = Socket::Tcp(tcp(address)?);
+        plain.limit(Some(HANDSHAKE_LIMIT))?;
+        handshake::start_tls(&mut &plain).map_err(io::Error::other)?;
+        let Socket::Tcp(stream) = plain else { return Err(io::ErrorKind::Unsupported.into()) };
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+        Ok(Socket::Tls(Box::new(TlsStream::begin(stream, config, host)?)))
+    }
+
+    /// Whether the server has greeted already, before TLS began.
+    pub fn is_greeted(&self) -> bool {
+        matches!(self, Socket::Tls(_))
     }
 
     /// From here on a silent server is waited for.
@@ -67,6 +80,9 @@ impl Socket {
         match self {
             Socket::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
             Socket::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+            Socket::Tls(stream) => {
+                stream.tcp().set_read_timeout(limit).and_then(|()| stream.tcp().set_write_timeout(limit))
+            }
         }
     }
 
@@ -75,6 +91,7 @@ impl Socket {
         let _ = match self {
             Socket::Unix(stream) => stream.shutdown(how),
             Socket::Tcp(stream) => stream.shutdown(how),
+            Socket::Tls(stream) => stream.tcp().shutdown(how),
         };
     }
 
@@ -82,6 +99,7 @@ impl Socket {
         match self {
             Socket::Unix(stream) => { stream }.read(into),
             Socket::Tcp(stream) => { stream }.read(into),
+            Socket::Tls(stream) => stream.read(into),
         }
     }
 
@@ -93,6 +111,7 @@ impl Socket {
             let written = match self {
                 Socket::Unix(stream) => { stream }.write_vectored(some),
                 Socket::Tcp(stream) => { stream }.write_vectored(some),
+                Socket::Tls(stream) => stream.write(&some[0]),
             };
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -103,6 +122,17 @@ impl Socket {
         }
         Ok(())
     }
+}
+
+fn tcp(name: &str) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let connected = name.to_socket_addrs()?.find_map(|address| {
+        TcpStream::connect_timeout(&address, CONNECT_LIMIT).map_err(|error| failure = error).ok()
+    });
+    let stream = connected.ok_or(failure)?;
+    stream.set_nodelay(true)?;
+    notice_dead_hosts(&stream)?;
+    Ok(stream)
 }
 
 /// A host that lost its power sends no end of its connections. Keepalive tells (the host's kernel answers it even while
@@ -128,6 +158,7 @@ impl Write for &Socket {
         match self {
             Socket::Unix(stream) => { stream }.write(from),
             Socket::Tcp(stream) => { stream }.write(from),
+            Socket::Tls(stream) => stream.write(from),
         }
     }
 
