@@ -231,9 +231,18 @@ fn an_operator_elsewhere_does_everything_and_a_host_nothing_but_its_volumes() {
     let refused = network.ask_from_elsewhere(Some(&host), &create).refused(1);
     assert!(refused.contains("web") && refused.contains("operator"), "{refused}");
     network.ask_from_elsewhere(Some(&operator), &create).succeeded();
+    let absent = network.ask_from_elsewhere(Some(&host), &["volume", "show", "v"]).refused(1);
+    assert!(absent.contains("there is no volume 'v'"), "{absent}");
     network.ask_from_elsewhere(Some(&operator), &["volume", "grant", "v", "read", "web"]).succeeded();
+    network.ask_from_elsewhere(Some(&host), &["volume", "show", "v"]).succeeded();
+    let resize = ["volume", "resize", "v", "16M"];
+    let refused = network.ask_from_elsewhere(Some(&host), &resize).refused(1);
+    assert!(refused.contains("admin"), "{refused}");
+    network.ask(1, &["volume", "grant", "v", "admin", "web"]).succeeded();
+    network.ask_from_elsewhere(Some(&host), &resize).succeeded();
+    network.ask_from_elsewhere(Some(&host), &["volume", "ls"]).refused(1);
     let events = network.json(1, &["sql", "select who from events where subject = 'v' order by seq"]);
-    assert_eq!(events["rows"], serde_json::json!([["ann"], ["ann"]]));
+    assert_eq!(events["rows"], serde_json::json!([["ann"], ["ann"], ["token"], ["web"]]));
     network.ask(1, &["identity", "revoke", "ann"]).succeeded();
     network.ask_from_elsewhere(Some(&operator), &["volume", "ls"]).refused(1);
 }

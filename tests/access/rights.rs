@@ -2,7 +2,7 @@
 
 use super::client::Door;
 use crate::cluster::{Cluster, Plan};
-use crate::nbd::{Address, Nbd};
+use crate::nbd::{Address, Nbd, noise};
 use crate::need;
 use crate::program;
 use std::path::PathBuf;
@@ -165,4 +165,19 @@ fn a_restarted_server_has_the_certificate_that_it_had() {
     program::until("the server to serve over TLS", Duration::from_secs(30), || door.list().ok());
     assert!(kept(&cluster) == before);
     let _: Nbd = cluster.connect("v");
+}
+
+#[test]
+fn an_import_over_tls_brings_what_its_identity_may_read() {
+    let cluster = cluster();
+    let folder = identity(&cluster, "web", &[]);
+    let data = noise(7, 5 << 20);
+    cluster.connect("v").write(1 << 20, &data).expect("by the unix socket everything is allowed");
+    let from = |volume: &str| format!("nbds://{}/{volume}?tls-certificates={}", cluster.tcp(), folder.display());
+    let import = |volume: &str| cluster.tepal(&["volume", "import", "copy", "--from", &from(volume), "--verify"]);
+    import("v").refused(1);
+    cluster.tepal(&["volume", "grant", "v", "read", "web"]).succeeded();
+    import("v").succeeded();
+    assert!(cluster.connect("copy").read(1 << 20, 5 << 20).expect("there") == data);
+    import("w").refused(1);
 }

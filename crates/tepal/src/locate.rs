@@ -271,6 +271,12 @@ pub fn nbd(addresses: &[String]) -> Result<NbdAddress, LocateError> {
     }
 }
 
+/// Where NBD is served over TCP, by an identity's files.
+pub fn nbd_over_tls(addresses: &[String], identity: &Path) -> Option<NbdAddress> {
+    let tcp = addresses.iter().find(|address| !address.starts_with("unix:"));
+    tcp.map(|address| NbdAddress::Tls { address: address.clone(), identity: identity.to_owned() })
+}
+
 /// The tokens of this user's development clusters by the address of their API, so that `--cluster 127.0.0.1:PORT` works
 /// for whoever started one. A folder that only this user can read.
 pub struct Keyring {

@@ -67,8 +67,9 @@ impl Config {
         }
         let log_file = log_file.map(|path| config::absolute("log_file", &path)).transpose()?;
         let identity = identity.map(|path| config::absolute("identity", &path)).transpose()?;
-        // Without an identity, servers are called as they say their addresses, and answer if they allow that.
-        let privacy = Privacy { insecure: insecure || identity.is_none(), ..Privacy::default() };
+        // With an identity, servers are called over TLS; without, they answer if they allow that.
+        let (insecure, require_tls) = (insecure || identity.is_none(), identity.is_some());
+        let privacy = Privacy { insecure, require_tls, ..Privacy::default() };
         Ok(Config { listen, data_threads: config::threads(data_threads)?, log_file, privacy, identity })
     }
 }

@@ -102,15 +102,16 @@ pub fn nbd_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Res
     server_address(global, client, volume)
 }
 
-/// Over TLS, if there's an identity for that.
+/// Over TLS, if there's an identity for that: then its rights count, also on the server's own machine.
 fn server_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
     let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
     let has_it = |server: &&ServerInfo| server.drives.iter().any(|drive| volume.drives.contains(&drive.id));
-    let found = servers.iter().filter(has_it).find_map(|server| locate::nbd(&server.nbd).ok());
-    Ok(match (found.ok_or(LocateError::NoNbd)?, locate::identity(global)) {
-        (NbdAddress::Tcp(address), Some(identity)) => NbdAddress::Tls { address, identity },
-        (found, _) => found,
-    })
+    let mut having = servers.iter().filter(has_it);
+    let found = match locate::identity(global) {
+        Some(identity) => having.find_map(|server| locate::nbd_over_tls(&server.nbd, &identity)),
+        None => having.find_map(|server| locate::nbd(&server.nbd).ok()),
+    };
+    Ok(found.ok_or(LocateError::NoNbd)?)
 }
 
 fn table(attachments: &[Attachment]) -> String {

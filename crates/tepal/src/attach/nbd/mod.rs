@@ -37,5 +37,6 @@ pub mod fake_server;
 mod tests;
 
 pub use handshake::{Described, Export, HandshakeError};
-pub use socket::NbdAddress;
+pub use socket::{NbdAddress, secured};
+pub use tls::TlsStream;
 pub use wire::{Flags, Operation};

@@ -50,20 +50,10 @@ impl Socket {
         let socket = match address {
             NbdAddress::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
             NbdAddress::Tcp(name) => Socket::Tcp(tcp(name)?),
-            NbdAddress::Tls { address, identity } => return Socket::secured(address, identity),
+            NbdAddress::Tls { address, identity } => Socket::Tls(Box::new(secured(address, identity)?)),
         };
         socket.limit(Some(HANDSHAKE_LIMIT))?;
         Ok(socket)
-    }
-
-    fn secured(address: &str, identity: &Path) -> io::Result<Socket> {
-        let config = credentials::for_nbd(identity).map_err(io::Error::other)?;
-        let plain = Socket::Tcp(tcp(address)?);
-        plain.limit(Some(HANDSHAKE_LIMIT))?;
-        handshake::start_tls(&mut &plain).map_err(io::Error::other)?;
-        let Socket::Tcp(stream) = plain else { return Err(io::ErrorKind::Unsupported.into()) };
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
-        Ok(Socket::Tls(Box::new(TlsStream::begin(stream, config, host)?)))
     }
 
     /// Whether the server has greeted already, before TLS began.
@@ -122,6 +112,17 @@ impl Socket {
         }
         Ok(())
     }
+}
+
+/// A connection with TLS begun, by the files of an identity. The server has greeted then.
+pub fn secured(address: &str, identity: &Path) -> io::Result<TlsStream> {
+    let config = credentials::for_nbd(identity).map_err(io::Error::other)?;
+    let mut stream = tcp(address)?;
+    stream.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
+    stream.set_write_timeout(Some(HANDSHAKE_LIMIT))?;
+    handshake::start_tls(&mut stream).map_err(io::Error::other)?;
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    TlsStream::begin(stream, config, host)
 }
 
 fn tcp(name: &str) -> io::Result<TcpStream> {

@@ -3,12 +3,14 @@
 
 use super::PIECE;
 use super::input::{Content, Found, MOST_ZEROS};
+use crate::attach::nbd::{TlsStream, secured};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 use tepal_gateway::nbd::wire::{
@@ -44,16 +46,20 @@ enum Place {
     Unix(PathBuf),
     /// HOST:PORT.
     Tcp(String),
+    /// The same over TLS, with the folder of an identity's files.
+    Tls(String, PathBuf),
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     #[error(
-        "'{0}' is not an address of an NBD export: write nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH"
+        "'{0}' is not an address of an NBD export: write nbd://HOST[:PORT]/EXPORT, nbds://HOST[:PORT]/EXPORT?tls-certificates=DIR or \
+         nbd+unix:///EXPORT?socket=PATH"
     )]
     Form(String),
     #[error(
-        "'{0}' is an address for NBD over TLS, which an import doesn't speak: have `qemu-nbd` or a tunnel serve it on a unix socket"
+        "'{0}' is an address for NBD over TLS, and says not by which certificate: add ?tls-certificates=DIR, a folder with client-cert.pem, \
+         client-key.pem and ca-cert.pem"
     )]
     Tls(String),
 }
@@ -67,10 +73,12 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let wrong = || AddressError::Form(shown(text));
-        if text.starts_with("nbds") {
-            return Err(AddressError::Tls(shown(text)));
-        }
+        let whole = text;
+        let wrong = || AddressError::Form(shown(whole));
+        let (text, is_tls) = match text.strip_prefix("nbds://") {
+            Some(rest) => (format!("nbd://{rest}"), true),
+            None => (text.to_owned(), false),
+        };
         let (rest, is_unix) = match (text.strip_prefix("nbd://"), text.strip_prefix("nbd+unix://")) {
             (Some(rest), _) => (rest, false),
             (None, Some(rest)) => (rest, true),
@@ -80,11 +88,19 @@ impl FromStr for Address {
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
         let export = decoded(export).filter(|export| export.len() <= wire::MAX_STRING).ok_or_else(wrong)?;
         let socket = query.split('&').find_map(|part| part.strip_prefix("socket="));
+        let identity = query.split('&').find_map(|part| part.strip_prefix("tls-certificates=")).filter(|it| !it.is_empty());
+        if is_tls && identity.is_none() {
+            return Err(AddressError::Tls(shown(whole)));
+        }
         let place = match (is_unix, host, socket) {
             (true, "", Some(socket)) if !socket.is_empty() => Place::Unix(decoded(socket).ok_or_else(wrong)?.into()),
             (false, host, None) if !host.is_empty() && !host.contains('@') => {
                 let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-                Place::Tcp(if has_port { host.to_owned() } else { format!("{host}:{PORT}") })
+                let address = if has_port { host.to_owned() } else { format!("{host}:{PORT}") };
+                match identity.filter(|_| is_tls) {
+                    Some(identity) => Place::Tls(address, decoded(identity).ok_or_else(wrong)?.into()),
+                    None => Place::Tcp(address),
+                }
             }
             _ => return Err(wrong()),
         };
@@ -168,6 +184,7 @@ impl Content for Export {
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Arc<TlsStream>),
 }
 
 impl Stream {
@@ -186,6 +203,12 @@ impl Stream {
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
+            Place::Tls(address, identity) => {
+                let stream = secured(address, identity)?;
+                stream.tcp().set_read_timeout(Some(PATIENCE))?;
+                stream.tcp().set_write_timeout(Some(PATIENCE))?;
+                Ok(Stream::Tls(Arc::new(stream)))
+            }
         }
     }
 
@@ -193,6 +216,7 @@ impl Stream {
         match self {
             Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
             Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+            Stream::Tls(stream) => Ok(Stream::Tls(stream.clone())),
         }
     }
 }
@@ -202,6 +226,7 @@ impl Read for Stream {
         let read = match self {
             Stream::Unix(stream) => stream.read(buffer),
             Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Tls(stream) => TlsStream::read(stream, buffer),
         };
         read.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "the server is silent"),
@@ -215,6 +240,7 @@ impl Write for Stream {
         match self {
             Stream::Unix(stream) => stream.write(bytes),
             Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Tls(stream) => TlsStream::write(stream, bytes),
         }
     }
 
@@ -287,15 +313,20 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// Says hello and asks for the export: its size.
-    fn negotiate(&mut self, export: &str) -> io::Result<u64> {
+    fn greet(&mut self) -> io::Result<()> {
         if self.long_number()? != INIT_MAGIC || self.long_number()? != OPTION_MAGIC {
             return Err(nonsense("what answers is no NBD server of today's kind"));
         }
-        let flags = u16::from_be_bytes(self.array()?);
-        self.writer.write_all(
-            &u32::from(flags & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES)).to_be_bytes(),
-        )?;
+        let flags = u16::from_be_bytes(self.array()?) & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+        self.writer.write_all(&u32::from(flags).to_be_bytes())
+    }
+
+    /// Says hello and asks for the export: its size.
+    fn negotiate(&mut self, export: &str) -> io::Result<u64> {
+        // Over TLS, that has been said before it began.
+        if !matches!(self.writer, Stream::Tls(_)) {
+            self.greet()?;
+        }
         let name = export.as_bytes();
         let named = [&(name.len() as u32).to_be_bytes()[..], name].concat();
         if self.option(option::STRUCTURED_REPLY, &[])?.is_ok() {
@@ -573,7 +604,12 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Address>(), Err(AddressError::Form(text.to_owned())));
         }
-        assert!(matches!("nbds://host/v".parse::<Address>(), Err(AddressError::Tls(_))));
+        let tls = |place: &str, identity: &str| Address { place: Place::Tls(place.to_owned(), identity.into()), export: "v".to_owned() };
+        assert_eq!("nbds://host/v?tls-certificates=/a%20b".parse(), Ok(tls("host:10809", "/a b")));
+        for text in ["nbds://host/v", "nbds://host/v?tls-certificates="] {
+            assert_eq!(text.parse::<Address>(), Err(AddressError::Tls(text.to_owned())));
+        }
+        assert_eq!("nbds+unix:///v".parse::<Address>(), Err(AddressError::Form("nbds+unix:///v".to_owned())));
     }
 
     /// Greets, answers each option of the client as told, then each request as told.
