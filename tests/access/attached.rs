@@ -46,7 +46,8 @@ fn a_device_whose_volume_is_taken_over_gets_errors() {
         opened.and_then(|mut device| device.write_all(&[7; 4096]).and_then(|()| device.sync_all()))
     };
     write(&one).expect("it's the holder's");
-    let refused = cluster.tepal(&["attach", "v", "--exclusive=two", "--run-folder", run_folder.to_str().expect("text")]);
+    let refused =
+        cluster.tepal(&["attach", "v", "--exclusive=two", "--run-folder", run_folder.to_str().expect("text")]);
     assert!(refused.refused(1).contains("in use"));
     let two = Attached::kept_in(&data, &run_folder, "v", &["--exclusive=two", "--take-over"]);
     assert!(write(&one).is_err());

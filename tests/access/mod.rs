@@ -3,7 +3,7 @@
 mod attached;
 mod client;
 mod network;
-mod rights;
-mod strangers;
 mod reservations;
+mod rights;
 mod several_servers;
+mod strangers;

@@ -48,10 +48,21 @@ impl Network {
         if !drive.exists() {
             make_drive(&drive, 64 << 20);
         }
-        let log = std::fs::OpenOptions::new().append(true).create(true).open(self.file(&format!("log{server}"))).expect("space");
+        let log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.file(&format!("log{server}")))
+            .expect("space");
         let mut command = Command::new(tepal());
-        command.arg("serve").arg("--data").arg(&data).arg("--drive").arg(&drive).args(["--peers", peers, "--require-tls"]);
-        command.arg("--listen").arg(format!("unix:{}", self.socket(server).display())).args(["--listen", "127.0.0.1:0"]);
+        command.arg("serve").arg("--data").arg(&data).arg("--drive").arg(&drive).args([
+            "--peers",
+            peers,
+            "--require-tls",
+        ]);
+        command
+            .arg("--listen")
+            .arg(format!("unix:{}", self.socket(server).display()))
+            .args(["--listen", "127.0.0.1:0"]);
         command.env_remove("TEPAL_IDENTITY").args(more).stdout(log.try_clone().expect("a handle")).stderr(log);
         command
     }
@@ -81,7 +92,8 @@ impl Network {
 
     /// One that has the folder of an identity, and the cluster's token.
     fn join(&mut self) {
-        let (server, identity) = (self.servers.len() + 1, self.identity(&format!("n{}", self.servers.len() + 1), &["--server"]));
+        let (server, identity) =
+            (self.servers.len() + 1, self.identity(&format!("n{}", self.servers.len() + 1), &["--server"]));
         DirBuilder::new().mode(0o700).create(self.data(server)).expect("space");
         std::fs::copy(self.data(1).join("token"), self.data(server).join("token")).expect("a token");
         let through = self.peers[0].clone();
@@ -148,7 +160,9 @@ impl Drop for Network {
 fn up(servers: usize) -> Network {
     let mut network = Network::new();
     network.start(&["--create", "test"]);
-    program::until("s1 to have a certificate", SOON, || network.data(1).join("certificate.json").exists().then_some(()));
+    program::until("s1 to have a certificate", SOON, || {
+        network.data(1).join("certificate.json").exists().then_some(())
+    });
     (1..servers).for_each(|_| network.join());
     network
 }
@@ -158,7 +172,8 @@ fn servers_that_want_tls_are_one_cluster_and_outlive_one_another() {
     let mut network = up(3);
     network.ask(2, &["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
     network.wait_until_healthy("v");
-    let connect = |network: &Network, server| Nbd::open(&Address::Unix(network.socket(server)), "v").expect("it's served");
+    let connect =
+        |network: &Network, server| Nbd::open(&Address::Unix(network.socket(server)), "v").expect("it's served");
     let (mut one, mut other) = (connect(&network, 2), connect(&network, 3));
     for (number, length) in [(1u8, BLOCK), (2, 3 * BLOCK), (3, 1 << 20), (4, 4 << 20)] {
         let offset = u64::from(number) << 20;
@@ -175,7 +190,8 @@ fn servers_that_want_tls_are_one_cluster_and_outlive_one_another() {
     network.wait_until_healthy("v");
     assert_eq!(connect(&network, 1).read(8 << 20, BLOCK as u32).expect("there"), [9; BLOCK]);
     let identities = network.json(1, &["identity", "ls"]);
-    let names: Vec<&str> = identities.as_array().expect("a list").iter().filter_map(|one| one["name"].as_str()).collect();
+    let names: Vec<&str> =
+        identities.as_array().expect("a list").iter().filter_map(|one| one["name"].as_str()).collect();
     assert_eq!(names, ["n2", "n3", "server-s1", "server-s2", "server-s3"]);
 }
 
@@ -216,7 +232,8 @@ fn what_comes_without_tls_is_told_nothing() {
     }
     let token = std::fs::read_to_string(network.data(1).join("token")).expect("there");
     let mut stream = TcpStream::connect(&listening[1]).expect("it listens");
-    write!(stream, "GET /v1/volumes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n").expect("sent");
+    write!(stream, "GET /v1/volumes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n")
+        .expect("sent");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("an answer");
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("TLS"), "{said}");

@@ -116,7 +116,11 @@ fn a_holders_server_that_stood_still_applies_nothing_when_it_goes_on() {
         assert!(all(&mut b) == at_once, "a fenced client's write was applied");
     });
     // A gateway has nothing while somebody holds the volume.
-    assert!(Nbd::open(&Address::Unix(ring.dir().join("nbd.sock")), "v").and_then(|mut gateway| {
-        gateway.write(0, &[1; BLOCK]).map_err(|error| std::io::Error::other(format!("{error:?}")))
-    }).is_err());
+    assert!(
+        Nbd::open(&Address::Unix(ring.dir().join("nbd.sock")), "v")
+            .and_then(|mut gateway| {
+                gateway.write(0, &[1; BLOCK]).map_err(|error| std::io::Error::other(format!("{error:?}")))
+            })
+            .is_err()
+    );
 }

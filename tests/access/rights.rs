@@ -48,7 +48,11 @@ fn a_client_sees_and_changes_what_was_granted_to_it() {
     assert_eq!(door.list().expect("it's known"), Vec::<String>::new());
     let unseen = door.io("v", &["-r"], &["read 0 4k"]).stderr;
     let absent = door.io("nothing", &["-r"], &["read 0 4k"]).stderr;
-    assert_eq!(unseen.replace('v', ""), absent.replace("nothing", "").replace('v', ""), "whether it's there isn't told");
+    assert_eq!(
+        unseen.replace('v', ""),
+        absent.replace("nothing", "").replace('v', ""),
+        "whether it's there isn't told"
+    );
 
     cluster.tepal(&["volume", "grant", "v", "read", "@lab"]).succeeded();
     assert_eq!(door.list().expect("it's known"), ["v"]);
@@ -58,7 +62,8 @@ fn a_client_sees_and_changes_what_was_granted_to_it() {
     assert!(!is_written(&door.io("v", &[], &["write -P 8 0 4k"])), "reading was granted");
 
     cluster.tepal(&["volume", "grant", "v", "write", "web"]).succeeded();
-    let written = door.io("v", &[], &["write -P 8 4k 4k", "write -P 9 1M 3M", "flush", "read -P 9 1M 3M", "discard 1M 1M"]);
+    let written =
+        door.io("v", &[], &["write -P 8 4k 4k", "write -P 9 1M 3M", "flush", "read -P 9 1M 3M", "discard 1M 1M"]);
     assert!(is_written(&written), "{written}");
     let mut direct = cluster.connect("v");
     assert_eq!(direct.read(0, 2 * BLOCK as u32).expect("there"), [[7; BLOCK], [8; BLOCK]].concat());
@@ -119,7 +124,10 @@ fn once_a_right_is_revoked_nothing_more_is_written() {
             assert!(written > 100, "{written}");
             at_once
         });
-        assert!(cluster.connect("v").read(0, 4 << 20).expect("there") == taken, "round {round}: written after it was revoked");
+        assert!(
+            cluster.connect("v").read(0, 4 << 20).expect("there") == taken,
+            "round {round}: written after it was revoked"
+        );
         assert!(client.read(0, 4096).is_err(), "nor may it read");
     }
 }

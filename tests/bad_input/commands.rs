@@ -219,7 +219,7 @@ const CONFIGURATIONS: [(&str, &str); 22] = [
     ("data = \"d\"\nserver = \"x9\"", "x9"),
     ("data = \"d\"\npool = \"a/b\"", "a/b"),
     ("data = \"d\"\nlisten = [\"bogus\"]", "bogus"),
-    ("data = \"d\"\nlisten = [\"0.0.0.0:1\"]", "--insecure"),
+    ("data = \"d\"\nnames = [\"a b\"]", "no name or address"),
     ("data = \"d\"\napi = \"nowhere\"", "nowhere"),
     ("data = \"d\"\nemulate = \"warp\"", "warp"),
     ("data = \"d\"\njoin = [\"nowhere\"]", "join: 'nowhere'"),

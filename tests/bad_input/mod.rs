@@ -3,8 +3,7 @@
 mod commands;
 
 use crate::cluster::Plan;
-use crate::nbd::{Ledger, Stream, Writer, header, kind, option_bytes};
-use crate::program::run;
+use crate::nbd::{Address, Ledger, Nbd, Stream, Writer, header, kind, option_bytes};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 
@@ -109,7 +108,7 @@ fn who_has_no_token_keeps_nobody_out_of_the_api() {
 }
 
 #[test]
-fn data_and_sockets_are_the_owners_alone_and_the_network_is_only_for_the_insecure() {
+fn data_and_sockets_are_the_owners_alone() {
     let cluster = Plan::default().up();
     let mode = |path: &std::path::Path| path.metadata().expect("ours").permissions().mode() & 0o777;
     assert_eq!(mode(&cluster.data()), 0o700);
@@ -118,11 +117,17 @@ fn data_and_sockets_are_the_owners_alone_and_the_network_is_only_for_the_insecur
         let path = entry.expect("ours").path();
         assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
     }
-    let other = cluster.folder().join("other");
-    for wide in [["--listen", "0.0.0.0:0"], ["--listen", "[::]:0"], ["--api", "0.0.0.0:0"]] {
-        let mut serve = std::process::Command::new(crate::cluster::tepal());
-        serve.arg("serve").arg("--data").arg(&other).args(["--create", "x"]).args(wide);
-        let ended = run(&mut serve);
-        assert!(matches!(ended.status.code(), Some(1 | 2)) && ended.stderr.contains("--insecure"), "{ended}");
+}
+
+#[test]
+fn an_address_that_other_machines_reach_serves_nobody_in_the_clear_unless_insecure() {
+    for (insecure, is_served) in [(None, false), (Some("--insecure"), true)] {
+        let wide = ["--listen", "0.0.0.0:0"].into_iter().chain(insecure).map(str::to_owned);
+        let cluster = Plan { arguments: wide.collect(), ..Plan::default() }.up();
+        cluster.create("v", "8M", "stripe");
+        let here = Address::Tcp(cluster.tcp().replace("0.0.0.0", "127.0.0.1"));
+        assert_eq!(Nbd::list(&here).is_ok(), is_served, "{insecure:?}");
+        let reason = cluster.ask(&["status"])["reason"].to_string();
+        assert_eq!(reason.contains("--insecure"), is_served, "{reason}");
     }
 }

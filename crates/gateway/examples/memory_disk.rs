@@ -10,7 +10,9 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::rc::Rc;
 use tepal_gateway::disk::{Exports, OpenError, Run, VirtualDisk};
-use tepal_gateway::nbd::{Admission, Endpoint, Limits, Listener, Protection, accept_connections, serve_accepted, stop_signal};
+use tepal_gateway::nbd::{
+    Admission, Endpoint, Limits, Listener, Protection, accept_connections, serve_accepted, stop_signal,
+};
 use tepal_model::size::Size;
 use tepal_model::{Buffer, IoError, Segments};
 
@@ -90,7 +92,9 @@ async fn serve(endpoint: Endpoint, size: Size) -> Result<(), Box<dyn Error>> {
     });
     accept_connections(&listener, &admission, stop.clone(), |accepted, permit| {
         let (disk, stop) = (disk.clone(), stop.clone());
-        tokio::task::spawn_local(async move { serve_accepted(accepted, &disk, permit, stop, &Protection::default()).await });
+        tokio::task::spawn_local(
+            async move { serve_accepted(accepted, &disk, permit, stop, &Protection::default()).await },
+        );
     })
     .await;
     while admission.connections() > 0 {

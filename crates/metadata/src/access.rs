@@ -217,7 +217,10 @@ impl Access {
 
     /// What was granted of a volume.
     pub fn grants_of(&self, volume: VolumeId) -> impl Iterator<Item = &Arc<GrantRecord>> {
-        self.grants.range((volume, String::new())..).take_while(move |((of, _), _)| *of == volume).map(|(_, grant)| grant)
+        self.grants
+            .range((volume, String::new())..)
+            .take_while(move |((of, _), _)| *of == volume)
+            .map(|(_, grant)| grant)
     }
 
     /// In the place of the one that has this name.
@@ -257,7 +260,9 @@ mod tests {
         let host = identity(Role::Host, &["lab", "night"]);
         let right = |access: &Access| access.right_of(&host, VolumeId(1));
         assert_eq!(right(&access), None);
-        for (to, right_then) in [("other", None), ("@day", None), ("@lab", Some(Right::Read)), ("web", Some(Right::Write))] {
+        for (to, right_then) in
+            [("other", None), ("@day", None), ("@lab", Some(Right::Read)), ("web", Some(Right::Write))]
+        {
             let right_to = if to == "@lab" { Right::Read } else { Right::Write };
             let grant = GrantRecord { volume: VolumeId(1), to: to.to_owned(), right: right_to };
             access.grants.insert((grant.volume, grant.to.clone()), Arc::new(grant));
@@ -282,6 +287,9 @@ mod tests {
         for text in ["", "ab", &"g".repeat(64), &"A".repeat(64), &"+1".repeat(32)] {
             assert!(text.parse::<KeyHash>().is_err(), "{text}");
         }
-        assert_eq!("root".parse::<Role>().unwrap_err().to_string(), "'root' is no role: it's host, operator, server or revoked");
+        assert_eq!(
+            "root".parse::<Role>().unwrap_err().to_string(),
+            "'root' is no role: it's host, operator, server or revoked"
+        );
     }
 }

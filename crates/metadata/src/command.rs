@@ -586,7 +586,10 @@ impl Command {
 
     /// Whether the state has more records after it, which only the user takes away again.
     pub(crate) fn lengthens(&self) -> bool {
-        use Command::{AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume, Grant, Received};
+        use Command::{
+            AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume,
+            Grant, Received,
+        };
         matches!(
             self,
             AddAuthority { .. }

@@ -33,7 +33,10 @@ mod state;
 mod state_machine;
 mod timing;
 
-pub use access::{Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, ReservationRecord, Right, Role};
+pub use access::{
+    Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, ReservationRecord, Right,
+    Role,
+};
 pub use command::{ColumnCopies, Command, Reply};
 pub use facade::propose::{ProposeError, asked_by};
 pub use facade::{Cause, Metadata, OpenError, StateLimit};

@@ -132,8 +132,10 @@ pub enum Refusal {
     KeyTaken { name: String },
     #[error("volume '{volume}' has {limit} rights granted, and no more are possible: grant them to groups")]
     TooManyGrants { volume: String, limit: usize },
-    #[error("volume '{volume}' is reserved by '{holder}', who alone may use it: `tepal attach --exclusive --take-over` takes it, and \
-         `tepal volume fence {volume} --from {holder}` lets everybody in")]
+    #[error(
+        "volume '{volume}' is reserved by '{holder}', who alone may use it: `tepal attach --exclusive --take-over` takes it, and \
+         `tepal volume fence {volume} --from {holder}` lets everybody in"
+    )]
     Reserved { volume: String, holder: String },
     #[error("volume '{volume}' isn't reserved by '{from}'")]
     NotHolding { volume: String, from: String },

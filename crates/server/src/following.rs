@@ -2,8 +2,8 @@
 //!
 //! A state is followed once the drives here keep it ([`crate::keeping`]).
 
-use crate::agreed::{Followed, cluster_view};
 use crate::access::Claims;
+use crate::agreed::{Followed, cluster_view};
 use crate::data_links::Links;
 use crate::drives::Parts;
 use std::sync::Arc;

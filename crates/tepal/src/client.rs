@@ -356,8 +356,13 @@ impl Client {
     /// paused accepts connections, and what it was asked to do may be done when it wakes, so nobody else can be asked after that.
     fn in_turn(&self) -> impl Iterator<Item = usize> + use<> {
         let is_alive = |address: &String| {
-            let asked =
-                self.agent.get(format!("{}://{address}/", self.scheme())).config().timeout_global(Some(ALIVE)).build().call();
+            let asked = self
+                .agent
+                .get(format!("{}://{address}/", self.scheme()))
+                .config()
+                .timeout_global(Some(ALIVE))
+                .build()
+                .call();
             asked.is_ok()
         };
         let known = *self.answering();

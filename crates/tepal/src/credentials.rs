@@ -40,7 +40,8 @@ fn malformed(path: PathBuf) -> impl FnOnce(ureq::Error) -> CredentialsError {
 /// Servers are those of this authority alone.
 fn of_authority(pem: &[u8], path: PathBuf) -> Result<ureq::tls::TlsConfigBuilder, CredentialsError> {
     let certificate = Certificate::from_pem(pem).map_err(malformed(path))?;
-    let builder = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(RootCerts::new_with_certs(&[certificate]));
+    let builder =
+        TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(RootCerts::new_with_certs(&[certificate]));
     Ok(builder.unversioned_rustls_crypto_provider(Arc::new(default_provider())))
 }
 
@@ -59,11 +60,13 @@ pub fn of_identity(folder: &Path) -> Result<TlsConfig, CredentialsError> {
 pub fn for_nbd(folder: &Path) -> Result<Arc<ClientConfig>, CredentialsError> {
     let malformed = |path: PathBuf, reason: String| CredentialsError::Malformed { path, reason };
     let (path, authority) = read(folder.join("ca-cert.pem"))?;
-    let authority = CertificateDer::from_pem_slice(&authority).map_err(|error| malformed(path.clone(), format!("{error:?}")))?;
+    let authority =
+        CertificateDer::from_pem_slice(&authority).map_err(|error| malformed(path.clone(), format!("{error:?}")))?;
     let mut roots = RootCertStore::empty();
     roots.add(authority).map_err(|error| malformed(path, error.to_string()))?;
     let (path, certificate) = read(folder.join("client-cert.pem"))?;
-    let certificate = CertificateDer::from_pem_slice(&certificate).map_err(|error| malformed(path, format!("{error:?}")))?;
+    let certificate =
+        CertificateDer::from_pem_slice(&certificate).map_err(|error| malformed(path, format!("{error:?}")))?;
     let (path, key) = read(folder.join("client-key.pem"))?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| malformed(path.clone(), format!("{error:?}")))?;
     let unusable = |error: tokio_rustls::rustls::Error| malformed(path, error.to_string());

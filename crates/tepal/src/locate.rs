@@ -187,7 +187,6 @@ pub fn identity(global: &Global) -> Option<PathBuf> {
     global.identity.clone().or_else(environment)
 }
 
-
 /// A client of another cluster than the one that the options name.
 pub fn other(addresses_said: &str) -> Result<Client, LocateError> {
     let servers = addresses("the other cluster", addresses_said)?;

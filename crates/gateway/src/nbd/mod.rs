@@ -1,7 +1,7 @@
 //! The NBD front-end: any NBD client uses a volume as its disk. What is supported stands in `README.md` beside this file.
 //!
 //! ```text
-//! listener -> admission -> negotiate (-> line, with TLS -> negotiate) -> transmit { inbox -> request -> in_flight(execute) -> reply -> outbox }
+//! listener -> admission -> negotiate (-> line: TLS -> negotiate) -> transmit { inbox -> request -> in_flight(execute) -> reply -> outbox }
 //! ```
 //!
 //! Each connection is one task on one thread and shares nothing with others but its [`Admission`].

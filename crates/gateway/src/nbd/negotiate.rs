@@ -51,7 +51,9 @@ pub enum Privacy {
     /// The client may begin it.
     Offered,
     /// Without it the client gets nothing; nor with it, while there's nothing to offer it by.
-    Required { is_offered: bool },
+    Required {
+        is_offered: bool,
+    },
     /// It has begun.
     Secured,
 }
@@ -227,7 +229,11 @@ where
             option::STARTTLS => return Ok(self.start_tls(data)),
             option::EXPORT_NAME if self.wants_tls() => return Err(HandshakeError::TlsRequired),
             option if self.wants_tls() && option != option::ABORT => {
-                self.refuse(option, reply::ERR_TLS_REQUIRED, "this server wants TLS first, and a certificate of the client");
+                self.refuse(
+                    option,
+                    reply::ERR_TLS_REQUIRED,
+                    "this server wants TLS first, and a certificate of the client",
+                );
             }
             option::EXPORT_NAME => return self.export_name(data).await,
             option::GO => return Ok(self.go(data).await),

@@ -53,8 +53,13 @@ impl PublicKeyData for PublicKey {
 impl PublicKey {
     /// From hexadecimal digits.
     pub fn parse(text: &str) -> Result<Self, AuthorityError> {
-        let digits: Option<Vec<u8>> = text.bytes().map(|digit| char::from(digit).to_digit(16).map(|d| d as u8)).collect();
-        let point: Vec<u8> = digits.ok_or(AuthorityError::PublicKey)?.chunks(2).map(|pair| pair[0] << 4 | pair[pair.len() - 1]).collect();
+        let digits: Option<Vec<u8>> =
+            text.bytes().map(|digit| char::from(digit).to_digit(16).map(|d| d as u8)).collect();
+        let point: Vec<u8> = digits
+            .ok_or(AuthorityError::PublicKey)?
+            .chunks(2)
+            .map(|pair| pair[0] << 4 | pair[pair.len() - 1])
+            .collect();
         if text.len() != 2 * POINT || point[0] != 4 {
             return Err(AuthorityError::PublicKey);
         }
@@ -239,7 +244,8 @@ mod tests {
 
     #[test]
     fn what_is_no_public_key_or_name_of_a_machine_is_refused() {
-        for text in ["", "04", &"05".repeat(65), &"0g".repeat(65), &"04".repeat(66), &format!("04{}", "é".repeat(64))] {
+        for text in ["", "04", &"05".repeat(65), &"0g".repeat(65), &"04".repeat(66), &format!("04{}", "é".repeat(64))]
+        {
             assert!(PublicKey::parse(text).is_err(), "{text}");
         }
         let scratch = tempfile::tempdir().expect("a folder");

@@ -101,14 +101,17 @@ impl Credentials {
         let roots = Arc::new(roots);
         let chain = vec![CertificateDer::from_pem_slice(pem.certificate.as_bytes()).map_err(unreadable)?];
         let key = PrivateKeyDer::from_pem_slice(pem.key.as_bytes()).map_err(unreadable)?;
-        let built = |error: tokio_rustls::rustls::server::VerifierBuilderError| AccessError::Unreadable(error.to_string());
-        let by_authority = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build().map_err(built)?;
+        let built =
+            |error: tokio_rustls::rustls::server::VerifierBuilderError| AccessError::Unreadable(error.to_string());
+        let by_authority =
+            WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build().map_err(built)?;
         let of_clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build().map_err(built)?;
         let server = |asks: Asks| {
             let (metadata, by_authority) = (self.0.metadata.clone(), by_authority.clone());
             let judge = Judge { of_clients: of_clients.clone(), by_authority, metadata, asks };
             let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&TLS13])?;
-            let mut config = builder.with_client_cert_verifier(Arc::new(judge)).with_single_cert(chain.clone(), key.clone_key())?;
+            let mut config =
+                builder.with_client_cert_verifier(Arc::new(judge)).with_single_cert(chain.clone(), key.clone_key())?;
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
             Ok::<_, AccessError>(Arc::new(config))

@@ -46,7 +46,11 @@ pub fn standing(
 }
 
 /// For a machine of whatever name: servers are known by the cluster's authority, and say their ids over the connection.
-fn is_of_server(by_authority: &WebPkiServerVerifier, certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+fn is_of_server(
+    by_authority: &WebPkiServerVerifier,
+    certificate: &CertificateDer<'_>,
+    now: UnixTime,
+) -> Result<(), Error> {
     let anybody = ServerName::try_from("server.invalid").expect("a name");
     match by_authority.verify_server_cert(certificate, &[], &anybody, &[], now) {
         Err(Error::InvalidCertificate(

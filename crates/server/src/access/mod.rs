@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tepal_gateway::nbd::TlsSource;
 use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, KeyHash, Metadata, ProposeError, Refusal, Role};
+use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls;
 use webpki::EndEntityCert;
 
 /// Where the API signs certificates of servers, for servers.
@@ -159,7 +159,9 @@ impl Access {
     async fn have_signed(&self, record: &AuthorityRecord, key: &str, names: &[String]) -> Result<String, AccessError> {
         let name = self.0.metadata.server().to_string();
         if let Some(authority) = self.authority(record)? {
-            return self.sign_server(&authority, &SignServer { name, key: key.to_owned(), names: names.to_vec() }).await;
+            return self
+                .sign_server(&authority, &SignServer { name, key: key.to_owned(), names: names.to_vec() })
+                .await;
         }
         let no_key = |why: String| AccessError::NoKey { server: record.server, why };
         let state = self.0.metadata.state();
@@ -205,7 +207,11 @@ impl Access {
 pub fn is_machine_name(text: &str) -> bool {
     let is_label = |label: &str| {
         let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        !label.is_empty() && label.len() <= 63 && label.bytes().all(is_inside) && !label.starts_with('-') && !label.ends_with('-')
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(is_inside)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
     };
     text.parse::<IpAddr>().is_ok() || (text.len() <= 253 && text.split('.').all(is_label))
 }

@@ -1,15 +1,15 @@
 //! What gateways outside the servers act by, and what they say of their clients.
 
-use super::{Shared, Who};
 use super::extract::Input;
 use super::types::{
     Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
     DirectoryVolume, GatewayNews,
 };
+use super::{Shared, Who};
 use crate::agreed::left;
 use crate::observed::Damage;
-use axum::{Extension, Json};
 use axum::extract::State;
+use axum::{Extension, Json};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

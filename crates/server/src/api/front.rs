@@ -160,13 +160,7 @@ async fn stop_asked(mut stopping: watch::Receiver<bool>) {
 }
 
 /// Over TLS, if the caller begins it. Without, who comes from elsewhere is told to.
-async fn receive(
-    stream: TcpStream,
-    door: Door,
-    router: Router,
-    guest: Arc<Guest>,
-    stopping: watch::Receiver<bool>,
-) {
+async fn receive(stream: TcpStream, door: Door, router: Router, guest: Arc<Guest>, stopping: watch::Receiver<bool>) {
     let caller = stream.as_fd().try_clone_to_owned().ok().map(|handle| Caller(Arc::new(handle)));
     let line = tokio::select! {
         line = timeout(HEAD_WITHIN, secured(stream, &door)) => line.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),

@@ -29,7 +29,10 @@ pub fn may(state: &State, host: &IdentityRecord, method: &Method, path: &str) ->
     match right {
         Some(right) if right >= needed => Ok(()),
         Some(right) => {
-            let text = format!("identity '{}' may {right} volume '{name}', and that takes the right to {needed} it", host.name);
+            let text = format!(
+                "identity '{}' may {right} volume '{name}', and that takes the right to {needed} it",
+                host.name
+            );
             Err(Failure::new(ErrorKind::Forbidden, text))
         }
         None => Err(Refusal::NoVolume(name.chars().take(140).collect()).into()),
@@ -62,7 +65,8 @@ mod tests {
 
     #[test]
     fn a_name_in_a_path_is_read_as_the_handlers_read_it() {
-        for (text, name) in [("v", Some("v")), ("v%40s", Some("v@s")), ("id%3A7", Some("id:7")), ("%c3%A9", Some("é"))] {
+        for (text, name) in [("v", Some("v")), ("v%40s", Some("v@s")), ("id%3A7", Some("id:7")), ("%c3%A9", Some("é"))]
+        {
             assert_eq!(decoded(text).as_deref(), name);
         }
         for text in ["%", "%4", "%zz", "%ff"] {

@@ -96,7 +96,9 @@ pub async fn grant(
         return Ok(Json(Done {}));
     }
     let called = volume.name.clone();
-    context.taken_away(|| format!("'{to}' has another right to volume '{called}', but some server may act by the old one")).await
+    context
+        .taken_away(|| format!("'{to}' has another right to volume '{called}', but some server may act by the old one"))
+        .await
 }
 
 pub async fn withdraw(
@@ -107,7 +109,11 @@ pub async fn withdraw(
     let volume = volumes::record(&context, &name.0).await?;
     context.propose(Command::Withdraw { volume: volume.by_id(), to: to.clone() }).await?;
     let called = volume.name.clone();
-    context.taken_away(|| format!("'{to}' has no right to volume '{called}' any more, but some server may still act by it")).await
+    context
+        .taken_away(|| {
+            format!("'{to}' has no right to volume '{called}' any more, but some server may still act by it")
+        })
+        .await
 }
 
 pub async fn reserve(
@@ -120,7 +126,8 @@ pub async fn reserve(
     if !take && !is_own {
         let users = users::that_stay(&context, || users::of_volume(&context, &volume)).await?;
         if users != Users::default() {
-            let text = format!("volume '{}' is in use: have that end first, or take it over, which cuts it off", volume.name);
+            let text =
+                format!("volume '{}' is in use: have that end first, or take it over, which cuts it off", volume.name);
             return Err(Failure::new(ErrorKind::Conflict, text));
         }
     }
@@ -137,7 +144,9 @@ pub async fn fence(
     let volume = volumes::record(&context, &name.0).await?;
     context.propose(Command::Release { volume: volume.by_id(), from }).await?;
     let called = volume.name.clone();
-    context.taken_away(|| format!("clients of volume '{called}' are cut off, but some server may not know it yet")).await
+    context
+        .taken_away(|| format!("clients of volume '{called}' are cut off, but some server may not know it yet"))
+        .await
 }
 
 impl Context {

@@ -10,9 +10,9 @@ mod drives;
 mod extract;
 mod failure;
 mod front;
-mod host;
 mod health_text;
 mod holds;
+mod host;
 mod identities;
 mod imports;
 mod loss;
@@ -395,7 +395,9 @@ fn shown_by(command: &Command, state: &State) -> String {
         Command::Reserve { volume, .. } | Command::Release { volume, .. } => {
             format!("tepal volume show {}", called(volume))
         }
-        Command::Grant { volume, .. } | Command::Withdraw { volume, .. } => format!("tepal volume rights {}", called(volume)),
+        Command::Grant { volume, .. } | Command::Withdraw { volume, .. } => {
+            format!("tepal volume rights {}", called(volume))
+        }
         _ => "tepal status".to_owned(),
     }
 }

@@ -103,8 +103,8 @@ pub use drives::{
     SetDriveUse,
 };
 pub use identities::{
-    CreateIdentity, FenceQuery, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Reserve, Right, RightInfo, Role,
-    WithdrawQuery,
+    CreateIdentity, FenceQuery, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Reserve, Right, RightInfo,
+    Role, WithdrawQuery,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
 pub use replication::{

@@ -59,13 +59,16 @@ impl Config {
     /// Names and addresses by which clients find this server, as far as it knows: its certificate is for them.
     pub fn machine_names(&self) -> Vec<String> {
         let listening = self.listen.iter().chain(&self.peers).filter_map(tcp).chain([self.api]);
-        let mut addresses: Vec<IpAddr> = ["127.0.0.1", "::1"].iter().filter_map(|loopback| loopback.parse().ok()).collect();
+        let mut addresses: Vec<IpAddr> =
+            ["127.0.0.1", "::1"].iter().filter_map(|loopback| loopback.parse().ok()).collect();
         for address in listening.map(|address| address.ip()) {
             if address.is_unspecified() { addresses.extend(own_addresses()) } else { addresses.push(address) }
         }
         let mut names: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         names.push("localhost".to_owned());
-        names.extend(rustix::system::uname().nodename().to_str().ok().filter(|name| is_machine_name(name)).map(str::to_owned));
+        names.extend(
+            rustix::system::uname().nodename().to_str().ok().filter(|name| is_machine_name(name)).map(str::to_owned),
+        );
         names.extend(self.privacy.names.iter().cloned());
         names.sort_unstable();
         names.dedup();

@@ -111,7 +111,10 @@ fn clients_of_other_machines_need_tls_unless_the_word_insecure_is_said() {
     }
     let config = Config::new(Settings { listen: Some(vec!["unix:/s".into()]), require_tls: Some(true), ..minimal() });
     let config = config.expect("allowed");
-    assert!(!config.protection_of(&config.listen[0], Arc::new(|| None)).is_required, "the system decides who reaches it");
+    assert!(
+        !config.protection_of(&config.listen[0], Arc::new(|| None)).is_required,
+        "the system decides who reaches it"
+    );
     let open = |api: &str| {
         let settings = Settings { api: Some(api.into()), insecure: Some(true), ..minimal() };
         Config::new(settings).expect("allowed").privacy.is_open

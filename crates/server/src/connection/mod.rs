@@ -8,8 +8,8 @@ mod tls;
 
 pub use refusals::Refusals;
 pub use socket::{Moved, Socket};
-pub use tls::HANDSHAKE;
 pub use stream::{Ended, Incoming, LONGEST, Outgoing};
+pub use tls::HANDSHAKE;
 
 use crate::access::Credentials;
 use std::io;

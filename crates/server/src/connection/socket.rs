@@ -79,7 +79,9 @@ impl Socket {
         let mut first = [0];
         stream.peek(&mut first).await?;
         match config {
-            Some(config) if first[0] == HANDSHAKE => Ok(Socket::Tls(Box::new(TlsSocket::answer(stream, config).await?))),
+            Some(config) if first[0] == HANDSHAKE => {
+                Ok(Socket::Tls(Box::new(TlsSocket::answer(stream, config).await?)))
+            }
             None if first[0] == HANDSHAKE => Err(io::Error::other("there's no certificate here yet")),
             _ if is_required => Err(io::Error::new(io::ErrorKind::PermissionDenied, "TLS is wanted here")),
             _ => Ok(Socket::Tcp(stream)),

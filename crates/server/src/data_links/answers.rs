@@ -65,7 +65,9 @@ fn needed(operation: &VolumeOperation) -> Option<Right> {
         | VolumeOperation::Flush
         | VolumeOperation::Status { .. }
         | VolumeOperation::Changed { .. } => Some(Right::Read),
-        VolumeOperation::Write { .. } | VolumeOperation::Zero { .. } | VolumeOperation::Repair { .. } => Some(Right::Write),
+        VolumeOperation::Write { .. } | VolumeOperation::Zero { .. } | VolumeOperation::Repair { .. } => {
+            Some(Right::Write)
+        }
         VolumeOperation::Clear { .. }
         | VolumeOperation::HandOver { .. }
         | VolumeOperation::Holding { .. }

@@ -89,7 +89,12 @@ impl Links {
         Links::with_patience(cluster, caller, Patience::default(), credentials)
     }
 
-    pub(super) fn with_patience(cluster: ClusterId, caller: Sender, patience: Patience, credentials: Credentials) -> Self {
+    pub(super) fn with_patience(
+        cluster: ClusterId,
+        caller: Sender,
+        patience: Patience,
+        credentials: Credentials,
+    ) -> Self {
         let (refusals, table) = (Refusals::default(), RwLock::default());
         let cut = AtomicU64::new(patience.cut.as_millis() as u64);
         Links(Arc::new(Shared { credentials, cluster, caller, refusals, patience, cut, table }))

@@ -166,8 +166,8 @@ impl Reception {
         self.desks[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection whose hello was heard to a data thread. `limited`: the key whose rights alone it has. It keeps its place among those that aren't welcome yet until it
-    /// is.
+    /// Takes a connection whose hello was heard to a data thread. `limited`: the key whose rights alone it has. It keeps its place among
+    /// those that aren't welcome yet until it is.
     pub fn receive(
         self: &Arc<Self>,
         (moved, inbox): (Moved, Inbox),

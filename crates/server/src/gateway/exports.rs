@@ -58,7 +58,13 @@ impl Exports for GatewayExports {
             None => ExportedDisk::of_volume(volume, &self.observations, Terms::default()),
             Some(snapshot) => {
                 let called = name_of(&found.name, &snapshot.name);
-                ExportedDisk::of_snapshot(&volume, (snapshot.epoch, snapshot.size), called, &self.observations, Terms::default())
+                ExportedDisk::of_snapshot(
+                    &volume,
+                    (snapshot.epoch, snapshot.size),
+                    called,
+                    &self.observations,
+                    Terms::default(),
+                )
             }
         })
     }

@@ -163,7 +163,8 @@ async fn serve(
     let engine = Engine::among(ServerWorld, Arc::new(Bystander), Arc::new(links.clone()));
     let followed = Followed::begin(first, engine.clone(), links.clone(), threads.clone()).await;
     let exports = GatewayExports { directory: followed.known(), engine, observations };
-    let front = Front::open(config.listen.iter().map(|address| (address, Protection::default())), exports, &threads).await?;
+    let front =
+        Front::open(config.listen.iter().map(|address| (address, Protection::default())), exports, &threads).await?;
     let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
     tracing::info!(?nbd, "serving");
     loop {

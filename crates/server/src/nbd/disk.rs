@@ -6,9 +6,9 @@ use crate::observed::meter::Operation;
 use crate::observed::{Client, Observations};
 use crate::world::ServerWorld;
 use bytes::Bytes;
+use std::sync::Arc;
 use tepal_engine::{Snapshot, Volume, Within};
 use tepal_gateway::disk::{Run, VirtualDisk};
-use std::sync::Arc;
 use tepal_metadata::Right;
 use tepal_model::{Epoch, IoError, Segments};
 

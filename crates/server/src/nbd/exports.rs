@@ -2,15 +2,17 @@
 
 use super::disk::{ExportedDisk, Terms};
 use crate::access::{Access, Claim};
-use crate::authority::MetadataAuthority;
 use crate::api_types::{BY_ID, SnapshotName, SourceName};
+use crate::authority::MetadataAuthority;
 use crate::news::in_a_moment;
 use crate::observed::Observations;
 use crate::volumes::{NotServed, Volumes, is_alone};
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_gateway::disk::{Exports, OpenError};
-use tepal_metadata::{Command, KeyHash, Metadata, ProposeError, Refusal, Right, SnapshotRecord, State, VolumeRecord, VolumeState};
+use tepal_metadata::{
+    Command, KeyHash, Metadata, ProposeError, Refusal, Right, SnapshotRecord, State, VolumeRecord, VolumeState,
+};
 use tepal_model::{Epoch, VolumeId};
 use tokio::time::timeout;
 
@@ -152,7 +154,8 @@ impl ServerExports {
     /// What the client may not know of isn't there.
     fn find<'a>(&self, state: &'a State, wanted: &Wanted) -> Result<Found<'a>, Missing> {
         let found = find(state, wanted);
-        let is_visible = |record: &VolumeRecord| self.client.is_none() || self.visible(state).any(|one| one.id == record.id);
+        let is_visible =
+            |record: &VolumeRecord| self.client.is_none() || self.visible(state).any(|one| one.id == record.id);
         match found {
             Ok((record, _)) if !is_visible(record) => Err(Missing::Volume),
             Err(Missing::Snapshot) if !volume_of(state, wanted).is_some_and(|record| is_visible(record)) => {

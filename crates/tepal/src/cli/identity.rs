@@ -11,12 +11,14 @@ const DAYS: u32 = 365;
 #[derive(Debug, Subcommand)]
 pub enum IdentityCommand {
     /// Make somebody known to the cluster: a key, and a certificate of it
-    #[command(after_help = "The private key is made on this machine and doesn't leave it. Without --to, certificate, key and the \
+    #[command(
+        after_help = "The private key is made on this machine and doesn't leave it. Without --to, certificate, key and the \
         authority's certificate are printed, in this order.\n\n\
         Examples:\n  tepal identity create web1 --to /etc/tepal/web1\n  \
         tepal volume grant v0 write web1\n  \
         qemu-img info --object tls-creds-x509,id=t,dir=/etc/tepal/web1,endpoint=client --image-opts \\\n    \
-        driver=nbd,host=10.0.0.1,port=10809,export=v0,tls-creds=t")]
+        driver=nbd,host=10.0.0.1,port=10809,export=v0,tls-creds=t"
+    )]
     Create(CreateIdentityArguments),
     /// List the identities, with what they may do by their own names
     Ls,

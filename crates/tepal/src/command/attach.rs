@@ -11,10 +11,13 @@ use crate::output::{self, Outcome, Output};
 use serde_json::json;
 use std::time::Duration;
 use tepal_model::text::is_name;
-use tepal_server::api::types::{BY_ID, ClusterInfo, Done, Reserve, ServerInfo, SnapshotInfo, SourceName, VolumeInfo, path, route};
+use tepal_server::api::types::{
+    BY_ID, ClusterInfo, Done, Reserve, ServerInfo, SnapshotInfo, SourceName, VolumeInfo, path, route,
+};
 
 pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Result<Outcome, CommandError> {
-    let AttachArguments { volume, read_only, force, exclusive, take_over, list, method, give_up_after, run_folder } = arguments;
+    let AttachArguments { volume, read_only, force, exclusive, take_over, list, method, give_up_after, run_folder } =
+        arguments;
     let Some(volume) = volume.filter(|_| !list) else {
         let attachments = attach::list(&run_folder)?;
         output.show(&attachments, |attachments| table(attachments))?;

@@ -36,7 +36,8 @@ pub fn run(global: &Global, arguments: GatewayArguments) -> Result<Outcome, Comm
     if own_session {
         nix::unistd::setsid().map_err(GatewayError::Session)?;
     }
-    let config = Config::new(listen, data_threads, log_file, insecure, locate::identity(global)).map_err(GatewayError::from)?;
+    let config =
+        Config::new(listen, data_threads, log_file, insecure, locate::identity(global)).map_err(GatewayError::from)?;
     let first: Directory = locate::client(global)?.get(route::DIRECTORY)?;
     let (tell, news) = unbounded_channel();
     let (account, global, number) = (Account::new(), global.clone(), first.number);

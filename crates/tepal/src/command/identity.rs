@@ -139,7 +139,8 @@ pub fn revoke(client: &Client, output: Output, volume: &str, to: &str) -> Result
 }
 
 pub fn fence(client: &Client, output: Output, volume: &str, from: Option<&str>) -> Result<(), CommandError> {
-    let asked = path(route::VOLUME_RESERVATION, volume) + &from.map_or(String::new(), |from| path("?from={from}", from));
+    let asked =
+        path(route::VOLUME_RESERVATION, volume) + &from.map_or(String::new(), |from| path("?from={from}", from));
     let done: Done = client.delete(&asked)?;
     output.show(&done, |_| format!("whoever used volume {volume} is cut off"))?;
     Ok(())

@@ -1,7 +1,8 @@
 //! Binding, accepting, and leaving nothing behind.
 
 use super::super::{
-    Admission, BindError, Endpoint, Limits, Listener, Protection, accept_connections, serve_accepted, stop_signal, wire::option,
+    Admission, BindError, Endpoint, Limits, Listener, Protection, accept_connections, serve_accepted, stop_signal,
+    wire::option,
 };
 use super::client::{Client, name_and};
 use super::disk::{TestDisk, TestExports, patterns};
@@ -105,7 +106,9 @@ fn clients_are_served_by_path_and_by_address_until_the_stop() {
             accepting.push(tokio::task::spawn_local(async move {
                 accept_connections(&listener, &admission, stop.clone(), |accepted, permit| {
                     let (exports, stop) = (exports.clone(), stop.clone());
-                    tokio::task::spawn_local(async move { serve_accepted(accepted, &exports, permit, stop, &Protection::default()).await });
+                    tokio::task::spawn_local(async move {
+                        serve_accepted(accepted, &exports, permit, stop, &Protection::default()).await
+                    });
                 })
                 .await;
             }));

@@ -3,7 +3,9 @@
 //! Invariant: whatever takes a right away begins a new view. When no server acts by an earlier one any more, nobody acts by that right.
 
 use super::{Change, Draft, check_name};
-use crate::access::{Access, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, ReservationRecord, Right, Role};
+use crate::access::{
+    Access, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, ReservationRecord, Right, Role,
+};
 use crate::command::{Command, Reply};
 use crate::record::VolumeRecord;
 use crate::refusal::{Refusal, Thing};
@@ -84,7 +86,14 @@ impl Draft {
         self.check_new_key(key)?;
         let told = if groups.is_empty() { String::new() } else { format!(", of {}", groups.join(", ")) };
         let created_unix_ms = self.unix_ms;
-        self.put_identity(IdentityRecord { name: name.to_owned(), role, groups, key, former_key: None, created_unix_ms });
+        self.put_identity(IdentityRecord {
+            name: name.to_owned(),
+            role,
+            groups,
+            key,
+            former_key: None,
+            created_unix_ms,
+        });
         self.event("identity", name, format!("added as {role}{told}"));
         Ok(Reply::Done)
     }

@@ -163,7 +163,8 @@ fn a_reservation_is_one_holders_until_it_is_taken_or_fenced() {
         (holder.map(str::to_owned), number, state.view(), state.volumes[&VolumeId(1)].revision)
     };
     let (_, _, view, revision) = told(&state);
-    let expected = |holder: Option<&str>, steps: u64| (holder.map(str::to_owned), steps, view + steps, revision + steps);
+    let expected =
+        |holder: Option<&str>, steps: u64| (holder.map(str::to_owned), steps, view + steps, revision + steps);
     done(&mut state, reserve("a", false));
     done(&mut state, reserve("a", false));
     assert_eq!(told(&state), expected(Some("a"), 1), "asked twice, it's the same one");

@@ -1,8 +1,8 @@
 //! Servers in one process: those that ask and those that answer have data threads of their own, and a proxy between them cuts
 //! connections.
 
-use crate::data_links::vigil::Patience;
 use crate::access::Credentials;
+use crate::data_links::vigil::Patience;
 use crate::data_links::{Answering, Links, Reception};
 use crate::data_threads::DataThreads;
 use crate::peers::{OpenPort, Port, Subject};

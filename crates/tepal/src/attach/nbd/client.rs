@@ -455,7 +455,8 @@ pub fn inspect(target: &Target) -> Result<Described, ConnectError> {
 pub fn list(address: &NbdAddress) -> Result<Vec<String>, ConnectError> {
     let socket =
         Socket::connect(address).map_err(|source| ConnectError::Connect { address: address.clone(), source })?;
-    handshake::list(&mut &socket, socket.is_greeted()).map_err(|source| ConnectError::Handshake { address: address.clone(), source })
+    handshake::list(&mut &socket, socket.is_greeted())
+        .map_err(|source| ConnectError::Handshake { address: address.clone(), source })
 }
 
 fn start(name: &str, life: impl FnOnce() + Send + 'static) -> Result<(), ConnectError> {

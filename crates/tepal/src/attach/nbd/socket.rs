@@ -20,7 +20,10 @@ pub enum NbdAddress {
     /// HOST:PORT
     Tcp(String),
     /// Over TLS, with the folder of an identity.
-    Tls { address: String, identity: PathBuf },
+    Tls {
+        address: String,
+        identity: PathBuf,
+    },
 }
 
 impl fmt::Display for NbdAddress {
@@ -127,9 +130,9 @@ pub fn secured(address: &str, identity: &Path) -> io::Result<TlsStream> {
 
 fn tcp(name: &str) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let connected = name.to_socket_addrs()?.find_map(|address| {
-        TcpStream::connect_timeout(&address, CONNECT_LIMIT).map_err(|error| failure = error).ok()
-    });
+    let connected = name
+        .to_socket_addrs()?
+        .find_map(|address| TcpStream::connect_timeout(&address, CONNECT_LIMIT).map_err(|error| failure = error).ok());
     let stream = connected.ok_or(failure)?;
     stream.set_nodelay(true)?;
     notice_dead_hosts(&stream)?;

@@ -88,7 +88,8 @@ impl FromStr for Address {
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
         let export = decoded(export).filter(|export| export.len() <= wire::MAX_STRING).ok_or_else(wrong)?;
         let socket = query.split('&').find_map(|part| part.strip_prefix("socket="));
-        let identity = query.split('&').find_map(|part| part.strip_prefix("tls-certificates=")).filter(|it| !it.is_empty());
+        let identity =
+            query.split('&').find_map(|part| part.strip_prefix("tls-certificates=")).filter(|it| !it.is_empty());
         if is_tls && identity.is_none() {
             return Err(AddressError::Tls(shown(whole)));
         }
@@ -604,7 +605,10 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Address>(), Err(AddressError::Form(text.to_owned())));
         }
-        let tls = |place: &str, identity: &str| Address { place: Place::Tls(place.to_owned(), identity.into()), export: "v".to_owned() };
+        let tls = |place: &str, identity: &str| Address {
+            place: Place::Tls(place.to_owned(), identity.into()),
+            export: "v".to_owned(),
+        };
         assert_eq!("nbds://host/v?tls-certificates=/a%20b".parse(), Ok(tls("host:10809", "/a b")));
         for text in ["nbds://host/v", "nbds://host/v?tls-certificates="] {
             assert_eq!(text.parse::<Address>(), Err(AddressError::Tls(text.to_owned())));
