@@ -4,7 +4,7 @@
 //! token and waits for nothing of ours makes room for a new one.
 
 use super::drives::Survey;
-use super::{Api, Context, router};
+use super::{Api, Context, console, live, router};
 use crate::descriptors::Shares;
 use axum::Router;
 use axum::http::StatusCode;
@@ -51,8 +51,9 @@ impl Front {
         let most = Shares::now().api;
         let places = Arc::new(Semaphore::new(most));
         let relay = api.relay.clone();
-        let context = Arc::new(Context::new(api, token));
+        let context = Arc::new(Context::new(api, token, stopping.clone()));
         let (survey, surplus) = (Survey::new(&context), context.surplus_here.clone());
+        live::watch_over(&context);
         let router = router(context);
         relay.open(router.clone());
         let accepting = tokio::spawn(accept(listener, router, (places.clone(), most), surplus, stopping));
@@ -156,7 +157,9 @@ async fn serve(stream: TcpStream, router: Router, guest: Arc<Guest>, stopping: w
         let (answer, guest) = (answering.call(request), &guest);
         async move {
             let answer = answer.await;
-            let is_known = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::UNAUTHORIZED);
+            let is_known = answer.as_ref().is_ok_and(|answer| {
+                answer.status() != StatusCode::UNAUTHORIZED && !console::is_of_console(answer.extensions())
+            });
             guest.is_known.fetch_or(is_known, Ordering::Relaxed);
             guest.is_served.store(false, Ordering::Relaxed);
             answer

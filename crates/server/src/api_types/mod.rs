@@ -28,7 +28,8 @@
 //! | GET `/v1/pools`, `/v1/pools/{name}` | | [`PoolInfo`] (a list of) |
 //! | POST `/v1/pools` | [`CreatePool`] | [`PoolInfo`] |
 //! | DELETE `/v1/pools/{name}` | | [`Done`] |
-//! | GET `/v1/volumes`, `/v1/volumes/{name}` | | [`VolumeInfo`] (a list of) |
+//! | GET `/v1/volumes?offset=N&limit=N&contains=TEXT` | | list of [`VolumeInfo`], by name; the header [`TOTAL`] has how many there are in all pages |
+//! | GET `/v1/volumes/{name}` | | [`VolumeInfo`] |
 //! | POST `/v1/volumes` | [`CreateVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/resize` | [`ResizeVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/rename` | [`RenameVolume`] | [`VolumeInfo`] |
@@ -68,7 +69,12 @@
 //! | POST `/v1/snapshots/{name}/clone` | [`CloneSnapshot`] | [`VolumeInfo`] of the new volume |
 //! | GET `/v1/snapshots/{name}/diff?to=SNAP&offset=N&epoch=N` | | [`SnapshotDiff`], from `offset` on, maybe not to the end |
 //! | GET `/v1/snapshots/{name}/data`, `/map` | | as of a volume |
+//! | GET `/v1/counters` | | [`Counters`] |
+//! | GET `/v1/usage` | | [`Usage`] |
+//! | GET `/v1/live` | | a stream of server-sent events, [`LiveEvent`]s, until the server stops |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
+//!
+//! `/`, `/console.js` and `/console.css` are the console in the browser. They tell nothing of the cluster, and need no token.
 //!
 //! `{name}` and `{id}` are percent-encoded; a snapshot's name is `VOLUME@SNAP`. `data` takes up to [`MAX_DATA`] bytes a request.
 //!
@@ -78,6 +84,7 @@
 mod cluster;
 mod directory;
 mod drives;
+mod live;
 mod plexes;
 mod replication;
 mod snapshots;
@@ -91,6 +98,9 @@ pub use directory::{
 pub use drives::{
     AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, ReplaceDrive,
     SetDriveUse,
+};
+pub use live::{
+    Counters, GatewayCounters, LiveEvent, OperationCounters, ServerCounters, TOTAL, Usage, UsageSample, VolumesQuery,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
 pub use replication::{
@@ -159,7 +169,7 @@ pub mod route {
     pub const POOLS: &str = "/v1/pools";
     /// GET: [`PoolInfo`](super::PoolInfo). DELETE: removes a pool without drives and volumes.
     pub const POOL: &str = "/v1/pools/{name}";
-    /// GET: list of [`VolumeInfo`](super::VolumeInfo), by name. POST of [`CreateVolume`](super::CreateVolume).
+    /// GET with [`VolumesQuery`](super::VolumesQuery): list of [`VolumeInfo`](super::VolumeInfo), by name. POST of [`CreateVolume`](super::CreateVolume).
     pub const VOLUMES: &str = "/v1/volumes";
     /// GET: [`VolumeInfo`](super::VolumeInfo). DELETE: removes the volume and all its data, see
     /// [`RemoveVolumeQuery`](super::RemoveVolumeQuery).
@@ -241,6 +251,12 @@ pub mod route {
     pub const SNAPSHOT_DATA: &str = "/v1/snapshots/{name}/data";
     /// GET with [`RangeQuery`](super::RangeQuery): list of [`MapRun`](super::MapRun).
     pub const SNAPSHOT_MAP: &str = "/v1/snapshots/{name}/map";
+    /// GET: [`Counters`](super::Counters).
+    pub const COUNTERS: &str = "/v1/counters";
+    /// GET: [`Usage`](super::Usage).
+    pub const USAGE: &str = "/v1/usage";
+    /// GET: server-sent events, [`LiveEvent`](super::LiveEvent).
+    pub const LIVE: &str = "/v1/live";
     /// POST of [`SqlQuery`](super::SqlQuery): [`SqlRows`](super::SqlRows).
     pub const SQL: &str = "/v1/sql";
 }
