@@ -15,6 +15,7 @@ mod rot;
 
 mod bad_input;
 mod clients;
+mod console;
 mod drives;
 mod durability;
 mod filesystems;

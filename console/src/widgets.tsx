@@ -67,7 +67,7 @@ export function Command({ of, label = "The same in a terminal" }: { of: string; 
   return (
     <p class="command">
       <span class="label">{label}:</span> <code>{of}</code>
-      <button type="button" class="small" onClick={copy} aria-label={`Copy the command ${of}`}>
+      <button type="button" class="small" onClick={copy} aria-label="Copy the command">
         {copied ? "Copied" : "Copy"}
       </button>
     </p>
