@@ -123,7 +123,6 @@ async function keyboard(browser) {
     await page.keyboard.press("Tab");
   }
   await page.keyboard.press("Enter");
-  await page.keyboard.press("Enter");
   await dialog(page).getByRole("status").filter({ hasText: "by-keyboard is there" }).waitFor();
   await page.keyboard.press("Enter");
   await dialog(page).waitFor({ state: "detached" });

@@ -46,8 +46,16 @@ impl Default for Live {
 
 /// Begins to look; ends with the server.
 pub fn watch_over(context: &Shared) {
-    tokio::spawn(watch_counters(Arc::downgrade(context)));
-    tokio::spawn(watch_status(Arc::downgrade(context)));
+    tokio::spawn(until_it_stops(context.stopping.clone(), watch_counters(Arc::downgrade(context))));
+    tokio::spawn(until_it_stops(context.stopping.clone(), watch_status(Arc::downgrade(context))));
+}
+
+async fn until_it_stops(mut stopping: watch::Receiver<bool>, work: impl Future<Output = ()>) {
+    tokio::select! {
+        // An error means that the server is gone already.
+        _ = stopping.wait_for(|&stop| stop) => {}
+        () = work => {}
+    }
 }
 
 async fn watch_counters(context: Weak<Context>) {
@@ -55,7 +63,7 @@ async fn watch_counters(context: Weak<Context>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let Some(context) = context.upgrade().filter(|context| !*context.stopping.borrow()) else { return };
+        let Some(context) = context.upgrade() else { return };
         usage::note(&context);
         if context.live.counters.receiver_count() > 0 {
             let event = LiveEvent::Counters(counters::of_cluster(&context).await);
@@ -66,7 +74,7 @@ async fn watch_counters(context: Weak<Context>) {
 
 async fn watch_status(context: Weak<Context>) {
     loop {
-        let Some(strong) = context.upgrade().filter(|context| !*context.stopping.borrow()) else { return };
+        let Some(strong) = context.upgrade() else { return };
         if strong.live.status.receiver_count() > 0 {
             let axum::Json(status) = cluster::status(State(strong.clone()), super::relay::Scope::Cluster).await;
             strong.live.status.send_replace(Some(Arc::new(status)));

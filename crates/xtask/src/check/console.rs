@@ -13,9 +13,7 @@ const SETTINGS: [&str; 6] =
 pub fn breaches(workspace: &Workspace) -> Result<Vec<String>, Failure> {
     let read = |path: &Path| std::fs::read(workspace.root.join(path)).map_err(Failure::file(path));
     let folder = Path::new("console");
-    let is_source = |path: &Path| {
-        path.starts_with("src") || SETTINGS.iter().any(|setting| path == Path::new(setting))
-    };
+    let is_source = |path: &Path| path.starts_with("src") || SETTINGS.iter().any(|setting| path == Path::new(setting));
     let files = workspace.files()?;
     let inside = files.iter().filter_map(|path| path.strip_prefix(folder).ok()).filter(|path| is_source(path));
     let mut sources: Vec<PathBuf> = inside.map(Path::to_owned).collect();
