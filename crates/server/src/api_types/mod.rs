@@ -28,7 +28,7 @@
 //! | GET `/v1/pools`, `/v1/pools/{name}` | | [`PoolInfo`] (a list of) |
 //! | POST `/v1/pools` | [`CreatePool`] | [`PoolInfo`] |
 //! | DELETE `/v1/pools/{name}` | | [`Done`] |
-//! | GET `/v1/volumes?offset=N&limit=N&contains=TEXT` | | list of [`VolumeInfo`], by name; the header [`TOTAL`] has how many there are in all pages |
+//! | GET `/v1/volumes?offset=N&limit=N&contains=TEXT` | | list of [`VolumeInfo`], by name; in the header [`TOTAL`], how many in all |
 //! | GET `/v1/volumes/{name}` | | [`VolumeInfo`] |
 //! | POST `/v1/volumes` | [`CreateVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/resize` | [`ResizeVolume`] | [`VolumeInfo`] |
@@ -169,7 +169,8 @@ pub mod route {
     pub const POOLS: &str = "/v1/pools";
     /// GET: [`PoolInfo`](super::PoolInfo). DELETE: removes a pool without drives and volumes.
     pub const POOL: &str = "/v1/pools/{name}";
-    /// GET with [`VolumesQuery`](super::VolumesQuery): list of [`VolumeInfo`](super::VolumeInfo), by name. POST of [`CreateVolume`](super::CreateVolume).
+    /// GET with [`VolumesQuery`](super::VolumesQuery): list of [`VolumeInfo`](super::VolumeInfo), by name.
+    /// POST of [`CreateVolume`](super::CreateVolume).
     pub const VOLUMES: &str = "/v1/volumes";
     /// GET: [`VolumeInfo`](super::VolumeInfo). DELETE: removes the volume and all its data, see
     /// [`RemoveVolumeQuery`](super::RemoveVolumeQuery).
