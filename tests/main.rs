@@ -16,6 +16,7 @@ mod rot;
 mod access;
 mod bad_input;
 mod clients;
+mod console;
 mod drives;
 mod durability;
 mod filesystems;

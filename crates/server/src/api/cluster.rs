@@ -234,14 +234,14 @@ fn own_server(context: &Context) -> Option<ServerInfo> {
 
 /// Bytes of all drives that are not failed.
 #[derive(Default)]
-struct Space {
-    capacity: u64,
-    used: u64,
+pub struct Space {
+    pub capacity: u64,
+    pub used: u64,
     reclaiming: u64,
 }
 
 impl Space {
-    fn of(drives: &[DriveInfo]) -> Self {
+    pub fn of(drives: &[DriveInfo]) -> Self {
         let drives = drives.iter().filter(|drive| drive.state != DriveState::Failed);
         drives.fold(Space::default(), |sum, drive| Space {
             capacity: sum.capacity + drive.capacity,

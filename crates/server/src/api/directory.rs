@@ -3,7 +3,7 @@
 use super::extract::Input;
 use super::types::{
     Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
-    DirectoryVolume, GatewayNews,
+    DirectoryVolume, GatewayCounters, GatewayNews,
 };
 use super::{Shared, Who};
 use crate::agreed::left;
@@ -58,6 +58,15 @@ impl Gateways {
     /// How many have its snapshot of that epoch open.
     pub fn clients_of_snapshot(&self, volume: VolumeId, epoch: Epoch) -> u64 {
         self.sum(|news| news.snapshot_clients.get(&volume.0)?.get(&epoch))
+    }
+
+    /// What each of them has counted.
+    pub fn counters(&self) -> Vec<GatewayCounters> {
+        let all = self.lock();
+        let heard = all.values().filter(|heard| heard.at.elapsed() < GONE_AFTER);
+        heard
+            .map(|heard| GatewayCounters { gateway: heard.news.gateway, requests: heard.news.requests.clone() })
+            .collect()
     }
 
     fn sum(&self, clients: impl Fn(&GatewayNews) -> Option<&u64>) -> u64 {

@@ -4,7 +4,7 @@
 //! token and waits for nothing of ours makes room for a new one.
 
 use super::drives::Survey;
-use super::{Api, Context, Who, router};
+use super::{Api, Context, Who, console, live, router};
 use crate::access::{Credentials, Peer};
 use crate::connection::HANDSHAKE;
 use crate::descriptors::Shares;
@@ -56,8 +56,9 @@ impl Front {
         let most = Shares::now().api;
         let places = Arc::new(Semaphore::new(most));
         let relay = api.relay.clone();
-        let context = Arc::new(Context::new(api, token));
+        let context = Arc::new(Context::new(api, token, stopping.clone()));
         let (survey, surplus) = (Survey::new(&context), context.surplus_here.clone());
+        live::watch_over(&context);
         let router = router(context);
         relay.open(router.clone());
         let accepting = tokio::spawn(accept((listener, door), router, (places.clone(), most), surplus, stopping));
@@ -209,7 +210,9 @@ async fn serve(
         async move {
             let answer = answer.await;
             let is_refused = |status| matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-            let is_known = answer.as_ref().is_ok_and(|answer| !is_refused(answer.status()));
+            let is_known = answer
+                .as_ref()
+                .is_ok_and(|answer| !is_refused(answer.status()) && !console::is_of_console(answer.extensions()));
             guest.is_known.fetch_or(is_known, Ordering::Relaxed);
             guest.is_served.store(false, Ordering::Relaxed);
             answer

@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
     DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
+    VolumesQuery, route,
 };
 use super::{Context, Shared, health_text, volumes};
 use crate::drives::{NAMED, first};
@@ -283,7 +284,10 @@ async fn change(
 /// With what all servers say of what is in its way, as those do who lead its columns.
 pub async fn list(context: Extract<Shared>, scope: Scope) -> Json<Vec<MigrationInfo>> {
     let state = context.parts.metadata.state();
-    let Json(volumes) = volumes::list(context, scope).await;
+    if !state.active_volumes().any(|record| state.migration_of(record).is_some()) {
+        return Json(Vec::new());
+    }
+    let (_, volumes) = volumes::page(&context, scope, route::VOLUMES, &VolumesQuery::default()).await;
     let info = |volume: VolumeInfo| {
         let record = state.migration_of(state.volumes.get(&VolumeId(volume.id))?)?;
         Some(MigrationInfo {

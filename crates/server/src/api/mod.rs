@@ -2,6 +2,8 @@
 //! thread.
 
 mod cluster;
+mod console;
+mod counters;
 mod creating;
 mod data;
 mod diff;
@@ -15,6 +17,7 @@ mod holds;
 mod host;
 mod identities;
 mod imports;
+mod live;
 mod loss;
 mod metrics;
 mod migrations;
@@ -29,6 +32,7 @@ mod resizing;
 mod scrub;
 mod snapshots;
 mod sql;
+mod usage;
 mod users;
 mod volumes;
 
@@ -53,13 +57,14 @@ use axum::routing::{delete, get, post, put};
 use directory::Gateways;
 use failure::Failure;
 use holds::Holds;
+use live::Live;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::Surplus;
 use tepal_metadata::{Command, IdentityRecord, KeyHash, ProposeError, Refusal, Reply, Role, State, asked_by};
 use tepal_model::ServerId;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use types::{Done, ErrorKind, route};
 
 /// Requests of `data` under way at a time: each may hold 32 MiB.
@@ -118,6 +123,11 @@ struct Context {
     /// Callers of the API itself that were turned away.
     surplus_here: Arc<Surplus>,
     holds: Holds,
+    live: Live,
+    /// How much of this server's drives was used, over time.
+    used: Mutex<usage::History>,
+    /// True when the API is about to end.
+    stopping: watch::Receiver<bool>,
     token: String,
 }
 
@@ -131,7 +141,7 @@ impl std::ops::Deref for Context {
 }
 
 impl Context {
-    fn new(api: Api, token: String) -> Self {
+    fn new(api: Api, token: String, stopping: watch::Receiver<bool>) -> Self {
         let surplus_here = Arc::new(Surplus::new("callers of the API"));
         Context {
             api,
@@ -139,6 +149,9 @@ impl Context {
             gateways: Gateways::default(),
             surplus_here,
             holds: Holds::default(),
+            live: Live::default(),
+            used: Mutex::default(),
+            stopping,
             token,
         }
     }
@@ -199,6 +212,9 @@ fn router(context: Shared) -> Router {
         .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
         .route(route::REMOVALS, get(volumes::removals))
         .route(route::MIGRATIONS, get(migrations::list))
+        .route(route::COUNTERS, get(counters::show))
+        .route(route::USAGE, get(usage::show))
+        .route(route::LIVE, get(live::follow))
         .route(route::SQL, post(sql::query))
         .route(SHUTDOWN, post(shutdown))
         .route(METRICS, get(metrics::show))
@@ -207,6 +223,7 @@ fn router(context: Shared) -> Router {
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(context.clone(), check_token))
         .with_state(context)
+        .merge(console::router())
 }
 
 /// What is agreed on, and changed.

@@ -5,8 +5,8 @@ use super::failure::Failure;
 use super::missing_copies::{MissingCopies, losses_left};
 use super::relay::Scope;
 use super::types::{
-    ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, VolumeInfo, VolumeState,
-    path, route,
+    ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, TOTAL, VolumeInfo,
+    VolumeState, VolumesQuery, path, route,
 };
 use super::users::{self, Users};
 use super::{Context, Shared, health_text, migrations, replication, snapshots};
@@ -15,15 +15,28 @@ use crate::news::in_a_moment;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
+use axum::http::Uri;
+use axum::response::IntoResponse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, Refusal, State, VolumeRecord};
 use tepal_model::DriveId;
 
-pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<VolumeInfo>> {
+pub async fn list(
+    Extract(context): Extract<Shared>,
+    scope: Scope,
+    uri: Uri,
+    Options(query): Options<VolumesQuery>,
+) -> impl IntoResponse {
+    let (total, listed) = page(&context, scope, &uri.to_string(), &query).await;
+    ([(TOTAL, total.to_string())], Json(listed))
+}
+
+/// How many there are in all pages, and those of one. `asked`: the path and query by which it's asked for.
+pub async fn page(context: &Context, scope: Scope, asked: &str, query: &VolumesQuery) -> (usize, Vec<VolumeInfo>) {
     let others = match scope {
-        Scope::Cluster => context.ask_others::<Vec<VolumeInfo>>(route::VOLUMES).await,
+        Scope::Cluster => context.ask_others::<Vec<VolumeInfo>>(asked).await,
         Scope::Own => Vec::new(),
     };
     let mut elsewhere: BTreeMap<u64, Vec<VolumeInfo>> = BTreeMap::new();
@@ -31,18 +44,22 @@ pub async fn list(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<V
         elsewhere.entry(said.id).or_default().push(said);
     }
     let state = context.parts.metadata.state();
-    let mut all: Vec<VolumeInfo> = state
-        .active_volumes()
+    let is_wanted = |record: &&Arc<VolumeRecord>| query.contains.as_ref().is_none_or(|part| record.name.contains(part));
+    let mut wanted: Vec<&Arc<VolumeRecord>> = state.active_volumes().filter(is_wanted).collect();
+    wanted.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    let total = wanted.len();
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let page = wanted.into_iter().skip(count(query.offset)).take(query.limit.map_or(usize::MAX, count));
+    let listed: Vec<VolumeInfo> = page
         .map(|record| {
-            let own = info(&context, &state, record);
+            let own = info(context, &state, record);
             match scope {
                 Scope::Own => in_short(own),
                 Scope::Cluster => put_together(own, elsewhere.remove(&record.id.0).unwrap_or_default(), &state),
             }
         })
         .collect();
-    all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    Json(all)
+    (total, listed)
 }
 
 pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<VolumeInfo>, Failure> {

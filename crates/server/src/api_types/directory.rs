@@ -1,6 +1,6 @@
 //! What gateways need to know, and what they say of themselves.
 
-use super::DriveState;
+use super::{DriveState, OperationCounters};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tepal_model::{ClusterId, DriveId, Epoch, ServerId};
@@ -144,4 +144,7 @@ pub struct GatewayNews {
     /// how many. The first few runs of each.
     #[serde(default)]
     pub damage: BTreeMap<String, Vec<(u64, u64)>>,
+    /// Requests of its clients since it was started, of all volumes together.
+    #[serde(default)]
+    pub requests: Vec<OperationCounters>,
 }

@@ -28,7 +28,8 @@
 //! | GET `/v1/pools`, `/v1/pools/{name}` | | [`PoolInfo`] (a list of) |
 //! | POST `/v1/pools` | [`CreatePool`] | [`PoolInfo`] |
 //! | DELETE `/v1/pools/{name}` | | [`Done`] |
-//! | GET `/v1/volumes`, `/v1/volumes/{name}` | | [`VolumeInfo`] (a list of) |
+//! | GET `/v1/volumes?offset=N&limit=N&contains=TEXT` | | list of [`VolumeInfo`], by name; in the header [`TOTAL`], how many in all |
+//! | GET `/v1/volumes/{name}` | | [`VolumeInfo`] |
 //! | POST `/v1/volumes` | [`CreateVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/resize` | [`ResizeVolume`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/rename` | [`RenameVolume`] | [`VolumeInfo`] |
@@ -77,7 +78,12 @@
 //! | DELETE `/v1/volumes/{name}/rights?to=TEXT` | | [`Done`], once nobody acts by it any more |
 //! | POST `/v1/volumes/{name}/reservation` | [`Reserve`] | [`Done`], once nobody else writes to it any more |
 //! | DELETE `/v1/volumes/{name}/reservation?from=HOLDER` | | [`Done`], once nobody who was connected writes to it any more |
+//! | GET `/v1/counters` | | [`Counters`] |
+//! | GET `/v1/usage` | | [`Usage`] |
+//! | GET `/v1/live` | | a stream of server-sent events, [`LiveEvent`]s, until the server stops |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
+//!
+//! `/`, `/console.js` and `/console.css` are the console in the browser. They tell nothing of the cluster, and need no token.
 //!
 //! `{name}` and `{id}` are percent-encoded; a snapshot's name is `VOLUME@SNAP`. `data` takes up to [`MAX_DATA`] bytes a request.
 //!
@@ -88,6 +94,7 @@ mod cluster;
 mod directory;
 mod drives;
 mod identities;
+mod live;
 mod plexes;
 mod replication;
 mod snapshots;
@@ -105,6 +112,9 @@ pub use drives::{
 pub use identities::{
     CreateIdentity, FenceQuery, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Reserve, Right, RightInfo,
     Role, WithdrawQuery,
+};
+pub use live::{
+    Counters, GatewayCounters, LiveEvent, OperationCounters, ServerCounters, TOTAL, Usage, UsageSample, VolumesQuery,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
 pub use replication::{
@@ -173,7 +183,8 @@ pub mod route {
     pub const POOLS: &str = "/v1/pools";
     /// GET: [`PoolInfo`](super::PoolInfo). DELETE: removes a pool without drives and volumes.
     pub const POOL: &str = "/v1/pools/{name}";
-    /// GET: list of [`VolumeInfo`](super::VolumeInfo), by name. POST of [`CreateVolume`](super::CreateVolume).
+    /// GET with [`VolumesQuery`](super::VolumesQuery): list of [`VolumeInfo`](super::VolumeInfo), by name.
+    /// POST of [`CreateVolume`](super::CreateVolume).
     pub const VOLUMES: &str = "/v1/volumes";
     /// GET: [`VolumeInfo`](super::VolumeInfo). DELETE: removes the volume and all its data, see
     /// [`RemoveVolumeQuery`](super::RemoveVolumeQuery).
@@ -266,6 +277,12 @@ pub mod route {
     pub const VOLUME_RIGHTS: &str = "/v1/volumes/{name}/rights";
     /// POST of [`Reserve`](super::Reserve). DELETE, see [`FenceQuery`](super::FenceQuery).
     pub const VOLUME_RESERVATION: &str = "/v1/volumes/{name}/reservation";
+    /// GET: [`Counters`](super::Counters).
+    pub const COUNTERS: &str = "/v1/counters";
+    /// GET: [`Usage`](super::Usage).
+    pub const USAGE: &str = "/v1/usage";
+    /// GET: server-sent events, [`LiveEvent`](super::LiveEvent).
+    pub const LIVE: &str = "/v1/live";
     /// POST of [`SqlQuery`](super::SqlQuery): [`SqlRows`](super::SqlRows).
     pub const SQL: &str = "/v1/sql";
 }

@@ -3,6 +3,7 @@
 //!
 //! Counting costs two looks at the clock and a few relaxed additions; a number may be behind its neighbours for a moment.
 
+use crate::api_types::OperationCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,28 @@ impl Meter {
     }
 }
 
+/// What several meters show together, by operation.
+pub fn sum<'a>(meters: impl Iterator<Item = &'a Meter> + Clone) -> Vec<OperationCounters> {
+    let of = |operation: Operation| {
+        let none = OperationCounters {
+            operation: operation.as_str().to_owned(),
+            buckets: vec![0; BOUNDS_MICROS.len() + 1],
+            micros: 0,
+            bytes: 0,
+            errors: 0,
+        };
+        meters.clone().fold(none, |mut all, meter| {
+            let reading = meter.read(operation);
+            all.buckets.iter_mut().zip(reading.buckets).for_each(|(sum, count)| *sum += count);
+            all.micros += (reading.seconds * 1e6) as u64;
+            all.bytes += reading.bytes;
+            all.errors += reading.errors;
+            all
+        })
+    };
+    Operation::ALL.map(of).to_vec()
+}
+
 /// An operation under way.
 #[must_use = "it's counted when it ends"]
 pub struct Timing<'a> {
@@ -116,6 +139,9 @@ mod tests {
             meter.count(Operation::Write, 4096, Duration::from_micros(micros), good);
         }
         assert_eq!(meter.begin(Operation::Read, 512).end(Ok::<_, ()>(7)), Ok(7));
+        let both = &sum([&meter, &meter].into_iter())[Operation::Write as usize];
+        assert_eq!((both.operation.as_str(), both.bytes, both.errors), ("write", 8 * 4096, 2));
+        assert_eq!((both.buckets[0], both.buckets.iter().sum::<u64>()), (4, 10));
         let written = meter.read(Operation::Write);
         let mut buckets = [0; BOUNDS_MICROS.len() + 1];
         (buckets[0], buckets[1], buckets[BOUNDS_MICROS.len() - 1], buckets[BOUNDS_MICROS.len()]) = (2, 1, 1, 1);

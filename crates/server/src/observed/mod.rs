@@ -7,6 +7,7 @@ pub mod metered;
 
 pub use damaged::{Damage, DamageOf, Damaged};
 
+use crate::api_types::OperationCounters;
 use crate::observed::meter::Meter;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,6 +113,12 @@ pub struct Observations(Arc<Mutex<BTreeMap<VolumeId, Arc<Observed>>>>);
 impl Observations {
     pub fn of(&self, volume: VolumeId) -> Arc<Observed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(volume).or_default().clone()
+    }
+
+    /// What all volumes together were asked for.
+    pub fn requests(&self) -> Vec<OperationCounters> {
+        let all: Vec<Arc<Observed>> = self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        meter::sum(all.iter().map(|observed| &observed.meter))
     }
 
     /// By volume, how many connections have it open.

@@ -297,8 +297,9 @@ fn addresses(cluster: &Cluster, was: Was, detached: bool) -> Result<String, DevE
     };
     let mut lines = vec![format!("the cluster in {} {state}", folder.shown())];
     for addresses in cluster.servers().into_iter().filter_map(|id| cluster.addresses(id).ok().flatten()) {
-        lines.push(format!("api   http://{}", addresses.api));
+        lines.push(format!("api   http://{}    (in a browser: the console)", addresses.api));
     }
+    lines.push(format!("token {}", folder.data(ServerId(1)).join("token").display()));
     match volumes.as_slice() {
         [] => {
             lines.push(format!("nbd   {}    (no volume yet: tepal volume create)", nbd_uri("NAME", &folder.socket())))

@@ -2,6 +2,7 @@
 //!
 //! Every check runs, whatever the ones before it found; the cheap ones come first.
 
+mod console;
 mod law;
 mod licences;
 mod tidy;
@@ -36,6 +37,8 @@ enum Check {
     Law,
     /// The same bans of real time, randomness, threads and I/O in every pure crate
     Bans,
+    /// The console that the server embeds is what its sources build
+    Console,
     /// The breaks of the protocols that the simulator must notice still apply
     Mutants,
     /// cargo fmt
@@ -68,6 +71,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
             Check::Tidy => tidiness(workspace),
             Check::Law => dependency_law(workspace),
             Check::Bans => same_bans(workspace),
+            Check::Console => console::breaches(workspace).map(verdict),
             Check::Mutants => crate::mutants::outdated(workspace).map(verdict),
             Check::Format => format(workspace),
             Check::Deny => dependencies(workspace, options.install),

@@ -12,6 +12,7 @@ const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// (program, the package that has it)
 const CLIENTS: &[(&str, &str)] = &[
+    ("chromium", "chromium"),
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("ip", "iproute2"),
@@ -20,6 +21,8 @@ const CLIENTS: &[(&str, &str)] = &[
     ("mkfs.ext4", "e2fsprogs"),
     ("nbd-client", "nbd-client"),
     ("nbdinfo", "libnbd-bin"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
     ("qemu-io", "qemu-utils"),
     ("socat", "socat"),
     ("sqlite3", "sqlite3"),
@@ -31,11 +34,26 @@ const CRATES: &[&str] = &["fsx"];
 /// Installs what is missing where that can be done, and otherwise says what is missing and goes on.
 pub fn provide(workspace: &Workspace) {
     provide_packages();
+    provide_browser_tests(workspace);
     for name in CRATES.iter().filter(|name| workspace.tool(name).is_none()) {
         println!("clients: installing {name} into the target folder");
         if let Err(failure) = workspace.install(name) {
             println!("clients: not installed, so that some tests will skip themselves: {failure}");
         }
+    }
+}
+
+/// What the tests of the console import. No browser is fetched: Chromium is Debian's.
+fn provide_browser_tests(workspace: &Workspace) {
+    let console = workspace.root.join("console");
+    if console.join("node_modules").is_dir() || ["node", "npm"].iter().any(|program| process::find(program).is_none()) {
+        return;
+    }
+    println!("clients: installing what the console's tests import");
+    let mut npm = Command::new("npm");
+    npm.current_dir(console).args(["ci", "--no-audit", "--no-fund"]).env("PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD", "1");
+    if let Err(failure) = process::succeed(&mut npm, APT_LIMIT) {
+        println!("clients: not installed, so that some tests will skip themselves: {failure}");
     }
 }
 

@@ -1,0 +1,47 @@
+// Numbers for people, and sizes as people type them.
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+export function bytes(count: number): string {
+  let unit = 0;
+  while (Math.abs(count) >= 1024 && unit < UNITS.length - 1) {
+    count /= 1024;
+    unit += 1;
+  }
+  return `${unit > 0 && Math.abs(count) < 100 && !Number.isInteger(count) ? count.toFixed(1) : Math.round(count)} ${UNITS[unit]}`;
+}
+
+/** `64K`, `10G`, `1.5T` (binary) or bytes; null if it's none. */
+export function size(text: string): number | null {
+  const match = /^\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(?:iB|B)?\s*$/i.exec(text);
+  if (!match) return null;
+  const power = match[2] ? "KMGTPE".indexOf(match[2].toUpperCase()) + 1 : 0;
+  const count = Number(match[1]) * 1024 ** power;
+  return Number.isSafeInteger(count) ? count : null;
+}
+
+export function count(value: number): string {
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
+  if (value >= 1e4) return `${(value / 1e3).toFixed(1)}k`;
+  return value >= 100 || Number.isInteger(value) ? String(Math.round(value)) : value.toFixed(1);
+}
+
+export function micros(value: number | null): string {
+  if (value === null) return "–";
+  if (!Number.isFinite(value)) return "> 10 s";
+  if (value < 1000) return `${Math.round(value)} µs`;
+  return value < 1e6 ? `${(value / 1000).toFixed(value < 1e4 ? 1 : 0)} ms` : `${(value / 1e6).toFixed(1)} s`;
+}
+
+export function duration(seconds: number): string {
+  const steps: [number, string][] = [[86400 * 365, "year"], [86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+  const [length, word] = steps.find(([length]) => seconds >= 1.5 * length) ?? [1, "second"];
+  const number = Math.round(seconds / length);
+  return `${number} ${word}${number === 1 ? "" : "s"}`;
+}
+
+export function moment(unixMs: number): string {
+  return unixMs > 0 ? new Date(unixMs).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "–";
+}
+
+export const plural = (number: number, word: string) => `${number} ${word}${number === 1 ? "" : "s"}`;

@@ -1,0 +1,139 @@
+// Changes made in the browser, each looked at from the command line; and text that tries to be more than text.
+
+import { mkdirSync } from "node:fs";
+import { apis, change, check, dialog, folder, go, json, open, same, signIn, stories, tepal, typed } from "./browser.mjs";
+
+const heading = (page, name) => page.getByRole("heading", { level: 1, name, exact: true }).waitFor();
+
+async function volume(browser) {
+  const page = await open(browser);
+  await signIn(page, apis[1]);
+  await go(page, "volumes");
+  await heading(page, "Volumes");
+  const shown = await change(page, "Create a volume", { Name: "v0", Size: "16M", Layout: "mirror:2" }, "Create");
+  same(shown, "tepal volume create v0 --size 16M --layout mirror:2", "the command");
+  const made = json("volume", "show", "v0");
+  same([made.size, made.layout, made.state], [16 << 20, "mirror:2", "healthy"], "the volume");
+  typed(shown.replace("v0", "typed")); // a terminal takes what is shown
+  same(json("volume", "show", "typed").layout, "mirror:2", "the volume of the command");
+
+  await go(page, "volumes/v0");
+  await heading(page, "Volume v0");
+  same(await change(page, "Resize", { "New size": "32M" }, "Resize"), "tepal volume resize v0 32M", "the command");
+  same(json("volume", "show", "v0").size, 32 << 20, "the size");
+
+  // Smaller only by a word more: the server's own rule is shown.
+  await page.getByRole("button", { name: "Resize", exact: true }).click();
+  await dialog(page).getByLabel("New size").fill("8M");
+  await dialog(page).getByRole("button", { name: "Resize", exact: true }).click();
+  const refused = await dialog(page).getByRole("alert").textContent();
+  check(/small|shrink|lost/.test(refused), refused);
+  await dialog(page).getByRole("button", { name: "Cancel" }).click();
+  same(json("volume", "show", "v0").size, 32 << 20, "the size after a refusal");
+
+  await change(page, "Snapshot", { "Name of the snapshot": "monday" }, "Take a snapshot");
+  same(json("snapshot", "ls", "v0").map((one) => one.name), ["monday"], "the snapshots");
+  await change(page, "Clone", { "Name of the new volume": "twin" }, "Clone");
+  same(json("volume", "show", "twin").origin, "v0@monday", "of what it's a clone");
+  await go(page, "clones");
+  await page.getByRole("link", { name: "twin", exact: true }).waitFor();
+  await page.getByText("v0@monday").waitFor();
+
+  // What destroys data goes on only when the name was typed.
+  await go(page, "volumes/v0");
+  await heading(page, "Volume v0");
+  await page.getByRole("button", { name: "Remove", exact: true }).last().waitFor();
+  await page.locator("p.buttons").getByRole("button", { name: "Remove", exact: true }).first().click();
+  const remove = dialog(page).getByRole("button", { name: "Remove", exact: true });
+  await dialog(page).getByLabel("Type v0 to confirm").fill("v");
+  check(await remove.isDisabled(), "half a name removes a volume");
+  await dialog(page).getByLabel("Type v0 to confirm").fill("v0");
+  await dialog(page).getByLabel("With its 1 snapshots").check();
+  same(await dialog(page).locator(".command code").textContent(), "tepal volume rm v0 --snapshots --no-wait", "the command");
+  await remove.click();
+  await dialog(page).getByRole("status").filter({ hasText: "v0 is removed" }).waitFor();
+  same(json("volume", "ls").map((one) => one.name), ["twin", "typed"], "the volumes that are left");
+  same(page.wrong, [], "what went wrong");
+}
+
+async function migration(browser) {
+  tepal("volume", "create", "mover", "--size", "64M", "--layout", "stripe");
+  const page = await open(browser);
+  await signIn(page);
+  await go(page, "volumes/mover");
+  await heading(page, "Volume mover");
+  await change(page, "Another layout", { Layout: "mirror:2", Rate: "64K" }, "Begin");
+  await go(page, "migrations");
+  const one = page.getByRole("region", { name: "Migration of mover" });
+  await one.getByText("running").or(one.getByText("blocked")).first().waitFor();
+  await change(page, "Pause", {}, "Pause");
+  same(json("volume", "migrations")[0].state, "paused", "the migration");
+  await one.getByText("paused").first().waitFor();
+  await change(page, "Resume", {}, "Resume");
+  same(json("volume", "migrations")[0].state, "running", "the migration");
+  same(await change(page, "Cancel", {}, "Call it off"), "tepal volume cancel mover --no-wait", "the command");
+  const left = json("volume", "show", "mover");
+  check(left.migration === null || left.migration.cancelled, JSON.stringify(left.migration));
+  await page.getByText("No volume is on its way").waitFor();
+  same(json("volume", "show", "mover").layout, "stripe", "its layout");
+}
+
+async function drivesAndPools(browser) {
+  const page = await open(browser);
+  await signIn(page);
+  await go(page, "pools");
+  await change(page, "Make a pool", { Name: "second" }, "Make");
+  same(json("pool", "ls").map((pool) => pool.name), ["default", "second"], "the pools");
+  // A path may have what no name has.
+  const place = `${folder}/<img src=x onerror="window.hacked=1">`;
+  mkdirSync(folder, { recursive: true });
+  await go(page, "drives");
+  const shown = await change(page, "Add a drive", { Server: "s2", "Path on that server": place, Pool: "second", "Make a file of this size first": "32M" }, "Add");
+  check(shown.includes(`'${place}'`), `not quoted: ${shown}`);
+  const drive = json("drive", "ls").find((one) => one.path === place);
+  same([drive.server, drive.pool], ["s2", "second"], "the drive");
+  for (const path of ["drives", `drives/${drive.id}`, "servers/s2", "events", "picture"]) {
+    await go(page, path);
+    await page.waitForFunction((id) => document.querySelector("main").innerText.includes(id), path === "events" ? place : drive.id);
+    same(await page.evaluate(() => [window.hacked ?? 0, document.querySelectorAll("img").length]), [0, 0], `${path}: what a drive's path did`);
+  }
+  await go(page, `drives/${drive.id}`);
+  await change(page, "Name", { Name: "odd" }, "Name");
+  same(json("drive", "ls").find((one) => one.id === drive.id).name, "odd", "the drive's name");
+  await page.getByRole("button", { name: "Take offline" }).click();
+  await dialog(page).getByRole("button", { name: "Take offline" }).click();
+  await dialog(page).getByRole("button", { name: "Close" }).click();
+  same(json("drive", "ls").find((one) => one.id === drive.id).state, "offline", "the drive");
+  await page.getByRole("button", { name: "Put online" }).waitFor();
+  await change(page, "Put online", {}, "Put online");
+  await change(page, "Remove", { "Type odd to confirm": "odd" }, "Remove");
+  check(!json("drive", "ls").some((one) => one.id === drive.id), "the drive is still there");
+  await go(page, "pools/second");
+  await change(page, "Remove", {}, "Remove");
+  same(json("pool", "ls").map((pool) => pool.name), ["default"], "the pools");
+  same(page.wrong, [], "what went wrong");
+}
+
+async function hostile(browser) {
+  const page = await open(browser);
+  await signIn(page);
+  const script = "<img src=x onerror=alert(1)><script>window.hacked=1</script>'\"`$(touch x)";
+  await go(page, "volumes");
+  await page.getByRole("button", { name: "Create a volume" }).click();
+  await dialog(page).getByLabel("Name").fill(script);
+  await dialog(page).getByLabel("Size").fill("1M");
+  const shown = await dialog(page).locator(".command code").textContent();
+  same(typed(shown.replace("tepal volume create", "printf %s").replace(" --size 1M", "")), script, "what a shell makes of the command");
+  await dialog(page).getByRole("button", { name: "Create", exact: true }).click();
+  const refused = await dialog(page).getByRole("alert").textContent();
+  check(refused.includes("img"), `it's refused by its name: ${refused}`);
+  await page.keyboard.press("Escape");
+  for (const path of [`volumes/${encodeURIComponent(script)}`, `picture/${encodeURIComponent(script)}`, "volumes/%E0%A4%A", "nowhere/x", "drives/' or 1=1 --"]) {
+    await go(page, path);
+    await page.waitForFunction(() => document.querySelector("h1"));
+    same(await page.evaluate(() => [window.hacked ?? 0, document.querySelectorAll("main img, main script").length]), [0, 0], path);
+  }
+  same(page.wrong, [], "what went wrong");
+}
+
+await stories({ volume, migration, drivesAndPools, hostile });
