@@ -58,11 +58,12 @@ async function volume(browser) {
 
 async function migration(browser) {
   tepal("volume", "create", "mover", "--size", "64M", "--layout", "stripe");
+  typed("head -c 64M /dev/urandom | tepal volume import mover"); // holes would be there at once
   const page = await open(browser);
   await signIn(page);
   await go(page, "volumes/mover");
   await heading(page, "Volume mover");
-  await change(page, "Another layout", { Layout: "mirror:2", Rate: "64K" }, "Begin");
+  await change(page, "Another layout", { Layout: "mirror:2", Rate: "1M" }, "Begin");
   await go(page, "migrations");
   const one = page.getByRole("region", { name: "Migration of mover" });
   await one.getByText("running").or(one.getByText("blocked")).first().waitFor();
