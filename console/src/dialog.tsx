@@ -78,8 +78,12 @@ function Form({ change }: { change: Change }) {
   const box = useRef<HTMLDialogElement>(null);
   const before = useRef(document.activeElement);
   useEffect(() => {
-    box.current?.showModal();
-    return () => (before.current as HTMLElement | null)?.focus?.();
+    const shown = box.current;
+    shown?.showModal();
+    return () => {
+      shown?.close(); // until then nothing else can have the focus
+      (before.current as HTMLElement | null)?.focus?.();
+    };
   }, []);
   const end = useRef<HTMLButtonElement>(null);
   useEffect(() => {

@@ -98,6 +98,7 @@ async function phone(browser) {
 async function keyboard(browser) {
   const page = await open(browser);
   await page.goto(`${apis[0]}/`);
+  await page.waitForFunction(() => document.activeElement?.id === "token");
   await page.keyboard.type(token);
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { level: 1, name: "Dashboard" }).waitFor();
@@ -126,7 +127,7 @@ async function keyboard(browser) {
   await dialog(page).getByRole("status").filter({ hasText: "by-keyboard is there" }).waitFor();
   await page.keyboard.press("Enter");
   await dialog(page).waitFor({ state: "detached" });
-  same(await page.evaluate(() => document.activeElement.textContent), "Create a volume", "where the focus goes back to");
+  await page.waitForFunction(() => document.activeElement.textContent === "Create a volume");
   same(json("volume", "show", "by-keyboard").size, 8 << 20, "its size");
   tepal("volume", "rm", "by-keyboard");
 }

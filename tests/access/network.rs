@@ -289,6 +289,18 @@ fn a_gateway_has_the_rights_of_its_identity_alone() {
     assert!(client.write(0, &[7; BLOCK]).is_err(), "reading was granted");
     network.ask(1, &["volume", "grant", "v", "write", "web"]).succeeded();
     client.write(0, &[7; BLOCK]).expect("granted");
+    // A server that stood still while the right came back has requests for it repeated, until it knows.
+    network.ask(1, &["volume", "grant", "v", "read", "web"]).succeeded();
+    let mut clients: Vec<Nbd> = (0..8).map(|_| Nbd::open(&address, "v").expect("granted")).collect();
+    program::signal_group(&network.servers[1], libc::SIGSTOP);
+    network.ask(1, &["volume", "grant", "v", "write", "web"]).succeeded();
+    std::thread::scope(|scope| {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let offset = (number as u64) << 20;
+            scope.spawn(move || client.write(offset, &[7; BLOCK]).expect("granted"));
+        }
+        program::signal_group(&network.servers[1], libc::SIGCONT);
+    });
     network.ask(1, &["volume", "revoke", "v", "web"]).succeeded();
     assert!(client.write(0, &[8; BLOCK]).is_err() && client.read(0, BLOCK as u32).is_err());
     let mut direct = Nbd::open(&Address::Unix(network.socket(2)), "v").expect("it's served");

@@ -24,7 +24,7 @@ use crate::member::Member;
 use crate::members::join::{self, JoinError, JoinRequest};
 use crate::members::{begin, housekeeping};
 use crate::peers::Caller;
-use crate::peers::message::{Answer, Request, Sender};
+use crate::peers::message::Sender;
 use crate::peers::network::Peers;
 use crate::peers::snapshot::Arriving;
 use crate::peers::witness::Witness;
@@ -218,6 +218,7 @@ impl Metadata {
             leading: Mutex::default(),
             granted: watch::Sender::default(),
             confirmed: tokio::sync::Mutex::default(),
+            adopted_by_all: tokio::sync::Mutex::default(),
             arriving: tokio::sync::Mutex::new(Arriving::new(dir)),
             tasks: Mutex::default(),
         };
@@ -425,25 +426,16 @@ impl Metadata {
     /// earlier one.
     pub fn adopted_everywhere(&self, view: u64) -> BoxFuture<'_, Result<(), ProposeError>> {
         Box::pin(async move {
-            let member = &self.member;
-            let asking = async {
-                loop {
-                    let answer = match member.leader() {
-                        _ if member.is_alone() => return,
-                        Some(leader) if leader == member.node => {
-                            watchman::adopted(member, member.node, view, member.now()).await.ok()
-                        }
-                        Some(leader) => member.call(leader, Request::Adopted { view }, member.patience()).await.ok(),
-                        None => None,
-                    };
-                    if answer == Some(Answer::Adopted) {
-                        return;
-                    }
-                    tokio::time::sleep(member.surroundings.timing.heartbeat / 4).await;
-                }
-            };
+            // One asks at a time, on behalf of all that wait here: there may be as many as volumes.
+            let mut adopted = self.member.adopted_by_all.lock().await;
+            if *adopted >= view {
+                return Ok(());
+            }
             tokio::select! {
-                () = asking => Ok(()),
+                () = keeper::adopted_by_all(&self.member, view) => {
+                    *adopted = view;
+                    Ok(())
+                }
                 why = self.failed() => Err(why),
             }
         })

@@ -49,6 +49,8 @@ pub struct Member {
     /// Counts the leases that were granted.
     pub granted: watch::Sender<u64>,
     pub confirmed: tokio::sync::Mutex<Option<Confirmed>>,
+    /// In views before this one no other server acts any more. Whoever asks for a later one holds it locked.
+    pub adopted_by_all: tokio::sync::Mutex<u64>,
     pub arriving: tokio::sync::Mutex<Arriving>,
     pub tasks: Mutex<Vec<AbortHandle>>,
 }

@@ -2,7 +2,6 @@
 //!
 //! A state is followed once the drives here keep it ([`crate::keeping`]).
 
-use crate::access::Claims;
 use crate::agreed::{Followed, cluster_view};
 use crate::data_links::Links;
 use crate::drives::Parts;
@@ -11,7 +10,7 @@ use tepal_engine::ClusterView;
 use tepal_metadata::{ServerState, State};
 
 /// Has the engine and the links follow the metadata until it's dropped.
-pub async fn follow(parts: Parts, links: Links, followed: Followed, claims: Claims) {
+pub async fn follow(parts: Parts, links: Links, followed: Followed) {
     let (me, mut changes) = (parts.metadata.server(), parts.metadata.watch());
     let mut before = Arc::<ClusterView>::default();
     parts.metadata.act_by(parts.metadata.state().view());
@@ -23,7 +22,7 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed, claims: Clai
         }
         // Not before: what is asked of a server that is back would be what is known of its last run.
         tell_links(&links, &state, &parts);
-        claims.follow(&state.access);
+        parts.claims.follow();
         if now != before {
             tell_sizes(&state, &parts);
             let (engine, earlier, later) = (parts.engine.clone(), before.clone(), now.clone());

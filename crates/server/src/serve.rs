@@ -1,6 +1,6 @@
 //! A server from its start to its end.
 
-use crate::access::{self, Access, Credentials};
+use crate::access::{self, Access, Claims, Credentials};
 use crate::agreed::Followed;
 use crate::api::{self, Api};
 use crate::authority::MetadataAuthority;
@@ -171,6 +171,7 @@ impl Running {
             engine: engine.clone(),
             authority: authority.clone(),
             threads: threads.clone(),
+            claims: Claims::new(&metadata),
             keeper: Keeper::start(metadata.clone(), engine.clone(), threads.clone(), keeping::patience),
         };
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
@@ -178,13 +179,17 @@ impl Running {
         let volumes = Volumes::new(parts.clone());
         volumes.open_all().await?;
         let host = Host { cluster: caller.cluster, server, boot: caller.run };
-        let access = Access::new(&config.data, &metadata, &membership.relay, &token, credentials);
-        let claims = access.claims().clone();
-        let answers = EngineAnswers { engine: engine.clone(), metadata: metadata.clone(), claims: claims.clone() };
+        let access = Access::new(&config.data, &parts, &membership.relay, &token, credentials);
+        let answers = EngineAnswers {
+            engine: engine.clone(),
+            metadata: metadata.clone(),
+            claims: parts.claims.clone(),
+            authority: authority.clone(),
+        };
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
         tasks::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));
-        tasks::spawn(following::follow(parts.clone(), links.clone(), followed, claims));
+        tasks::spawn(following::follow(parts.clone(), links.clone(), followed));
         let (migrations, observations) = <(Migrations, Observations)>::default();
         tasks::spawn(migrating::keep_going(parts.clone(), membership.relay.reports().clone(), migrations.clone()));
         let damage = Arc::new(open_damage(&config, &metadata, &observations));

@@ -8,6 +8,7 @@
 //! 3. Drives here keep the state by which a volume is opened, resized or given back, unless they are slow ([`crate::keeping`]).
 //! 4. While any volume is active that has the same map, only what nobody sees any more is freed of it.
 
+use crate::access::Claims;
 use crate::agreed::{epochs_of, places_of};
 use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
@@ -132,6 +133,7 @@ pub struct Volumes {
     engine: Engine<ServerWorld>,
     threads: Arc<DataThreads>,
     keeper: Keeper,
+    claims: Claims,
     closed: Closed,
     all_opened: AtomicBool,
     /// Removals that go on.
@@ -149,13 +151,14 @@ pub struct Volumes {
 
 impl Volumes {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { metadata, engine, authority, threads, keeper } = parts;
+        let Parts { metadata, engine, authority, threads, keeper, claims } = parts;
         Arc::new(Volumes {
             metadata,
             authority,
             engine,
             threads,
             keeper,
+            claims,
             closed: Closed::default(),
             all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
@@ -212,6 +215,7 @@ impl Volumes {
         if self.changes_what_drives_hold(&state) {
             self.keeper.kept(&state).await;
         }
+        self.claims.follow(); // before a volume has a later revision
         let opening = state.active_volumes().map(|record| async {
             self.settle_one(&state, record).await;
             self.settled.send_modify(|count| *count += 1);

@@ -104,3 +104,21 @@ async fn renew(member: &Member) -> bool {
     member.lease.send_modify(|lease| *lease = lease.renewed(grant));
     true
 }
+
+/// Asks whoever leads, until no other server acts in a view before this one any more.
+pub async fn adopted_by_all(member: &Member, view: u64) {
+    loop {
+        let answer = match member.leader() {
+            _ if member.is_alone() => return,
+            Some(leader) if leader == member.node => {
+                watchman::adopted(member, member.node, view, member.now()).await.ok()
+            }
+            Some(leader) => member.call(leader, Request::Adopted { view }, member.patience()).await.ok(),
+            None => None,
+        };
+        if answer == Some(Answer::Adopted) {
+            return;
+        }
+        tokio::time::sleep(member.surroundings.timing.heartbeat / 4).await;
+    }
+}

@@ -1,13 +1,15 @@
 //! What clients that are connected may do now, by their rights and as the volume's holder. A request looks at a number; whenever the
 //! state changes, the numbers follow.
 //!
-//! Invariant: they have followed a state before this server acts by that state's view. So once every server does, nobody acts by a right
-//! that was taken away before.
+//! Invariants:
+//! 1. The numbers have followed a state before this server acts by that state's view, and before a volume here has that state's revision.
+//!    So once every server does, nobody acts by a right that was taken away before, and no request of such a right has that revision.
+//! 2. The numbers never go back to an earlier state, whoever has them follow: the latest one is looked up while they are locked.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tepal_metadata::{Access, KeyHash, Right};
+use tepal_metadata::{Access, KeyHash, Metadata, Right};
 use tepal_model::{IoError, VolumeId};
 
 /// Who alone may write to a volume, by the number of that. Shared by all connections to it.
@@ -59,49 +61,63 @@ fn number(right: Option<Right>) -> u8 {
 }
 
 /// All claims and fences of this process. Clones are the same.
-#[derive(Clone, Debug, Default)]
-pub struct Claims(Arc<Mutex<All>>);
+#[derive(Clone)]
+pub struct Claims {
+    latest: Arc<dyn Fn() -> Arc<Access> + Send + Sync>,
+    all: Arc<Mutex<All>>,
+}
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct All {
     claims: BTreeMap<(KeyHash, VolumeId), Weak<Claim>>,
     fences: BTreeMap<VolumeId, Weak<Fence>>,
 }
 
 impl Claims {
+    /// They follow what is agreed as this server knows it.
+    pub fn new(metadata: &Metadata) -> Claims {
+        let states = metadata.watch();
+        Claims::by(move || states.borrow().access.clone())
+    }
+
+    fn by(latest: impl Fn() -> Arc<Access> + Send + Sync + 'static) -> Claims {
+        Claims { latest: Arc::new(latest), all: Arc::default() }
+    }
+
     /// Shared by all connections with the same key to the same volume.
-    pub fn of(&self, access: &Access, key: KeyHash, volume: VolumeId) -> Arc<Claim> {
+    pub fn of(&self, key: KeyHash, volume: VolumeId) -> Arc<Claim> {
         let mut all = self.lock();
         if let Some(claim) = all.claims.get(&(key, volume)).and_then(Weak::upgrade) {
             return claim;
         }
         let claim = Arc::new(Claim { key, volume, right: AtomicU8::new(0) });
-        claim.follow(access);
+        claim.follow(&(self.latest)());
         all.claims.insert((key, volume), Arc::downgrade(&claim));
         claim
     }
 
     /// Of all connections to the volume.
-    pub fn fence(&self, access: &Access, volume: VolumeId) -> Arc<Fence> {
+    pub fn fence(&self, volume: VolumeId) -> Arc<Fence> {
         let mut all = self.lock();
         if let Some(fence) = all.fences.get(&volume).and_then(Weak::upgrade) {
             return fence;
         }
         let fence = Arc::new(Fence { volume, number: AtomicU64::new(0) });
-        fence.follow(access);
+        fence.follow(&(self.latest)());
         all.fences.insert(volume, Arc::downgrade(&fence));
         fence
     }
 
-    /// From now on, claims are as this is agreed.
-    pub fn follow(&self, access: &Access) {
+    /// From now on, claims and fences are as what is agreed now says, or something later.
+    pub fn follow(&self) {
         let mut all = self.lock();
-        all.claims.retain(|_, claim| claim.upgrade().inspect(|claim| claim.follow(access)).is_some());
-        all.fences.retain(|_, fence| fence.upgrade().inspect(|fence| fence.follow(access)).is_some());
+        let access = (self.latest)();
+        all.claims.retain(|_, claim| claim.upgrade().inspect(|claim| claim.follow(&access)).is_some());
+        all.fences.retain(|_, fence| fence.upgrade().inspect(|fence| fence.follow(&access)).is_some());
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,38 +138,57 @@ mod tests {
         access
     }
 
+    /// What is agreed in a test, which changes it.
+    #[derive(Clone)]
+    struct Agreed(Arc<Mutex<Arc<Access>>>);
+
+    impl Agreed {
+        fn new(access: Access) -> (Agreed, Claims) {
+            let agreed = Agreed(Arc::new(Mutex::new(Arc::new(access))));
+            let latest = agreed.clone();
+            (agreed, Claims::by(move || latest.0.lock().expect("no panic").clone()))
+        }
+
+        fn becomes(&self, access: Access) {
+            *self.0.lock().expect("no panic") = Arc::new(access);
+        }
+    }
+
     #[test]
     fn a_claim_follows_what_is_agreed() {
-        let claims = Claims::default();
-        let claim = claims.of(&granted(Some(Right::Write)), KeyHash([7; 32]), VolumeId(1));
+        let (agreed, claims) = Agreed::new(granted(Some(Right::Write)));
+        let claim = claims.of(KeyHash([7; 32]), VolumeId(1));
         let may = |right| claim.check(right).is_ok();
         assert_eq!([Right::Read, Right::Write, Right::Admin].map(may), [true, true, false]);
-        claims.follow(&granted(Some(Right::Read)));
+        agreed.becomes(granted(Some(Right::Read)));
+        claims.follow();
         assert_eq!([Right::Read, Right::Write].map(may), [true, false]);
-        claims.follow(&granted(None));
+        agreed.becomes(granted(None));
+        claims.follow();
         assert_eq!(claim.check(Right::Read), Err(IoError::NotAllowed));
     }
 
     #[test]
     fn whoever_came_before_a_reservation_changed_hands_is_cut_off() {
-        let (claims, mut access) = (Claims::default(), Access::default());
-        let fence = claims.fence(&access, VolumeId(1));
+        let ((agreed, claims), mut access) = (Agreed::new(Access::default()), Access::default());
+        let fence = claims.fence(VolumeId(1));
         assert_eq!((fence.check(0), fence.check(1)), (Ok(()), Err(IoError::Fenced)));
         let record = ReservationRecord { volume: VolumeId(1), holder: Some("a".to_owned()), number: 1 };
         access.reservations.insert(VolumeId(1), Arc::new(record));
-        claims.follow(&access);
+        agreed.becomes(access);
+        claims.follow();
         assert_eq!((fence.check(0), fence.check(1)), (Err(IoError::Fenced), Ok(())));
-        assert_eq!(claims.fence(&access, VolumeId(2)).check(0), Ok(()));
+        assert_eq!(claims.fence(VolumeId(2)).check(0), Ok(()));
     }
 
     #[test]
     fn claims_of_connections_that_are_gone_take_no_memory() {
-        let (claims, access) = (Claims::default(), granted(Some(Right::Read)));
+        let (_, claims) = Agreed::new(granted(Some(Right::Read)));
         for _ in 0..10_000 {
-            drop(claims.of(&access, KeyHash([7; 32]), VolumeId(1)));
-            drop(claims.fence(&access, VolumeId(1)));
+            drop(claims.of(KeyHash([7; 32]), VolumeId(1)));
+            drop(claims.fence(VolumeId(1)));
         }
-        claims.follow(&access);
+        claims.follow();
         assert!(claims.lock().claims.is_empty());
     }
 }

@@ -19,6 +19,7 @@ pub use authority::{Authority, AuthorityError, PublicKey, Subject};
 pub use claims::{Claim, Claims, Fence};
 pub use credentials::{Credentials, Peer};
 
+use crate::drives::Parts;
 use crate::relay::{Asked, Relay};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -92,10 +93,10 @@ struct Shared {
 }
 
 impl Access {
-    pub fn new(folder: &Path, metadata: &Metadata, relay: &Relay, token: &str, credentials: Credentials) -> Self {
-        let (folder, metadata, relay) = (folder.to_owned(), metadata.clone(), relay.clone());
+    pub fn new(folder: &Path, parts: &Parts, relay: &Relay, token: &str, credentials: Credentials) -> Self {
+        let (folder, metadata, relay) = (folder.to_owned(), parts.metadata.clone(), relay.clone());
         let token = token.to_owned();
-        let (claims, making) = (Claims::default(), tokio::sync::Mutex::default());
+        let (claims, making) = (parts.claims.clone(), tokio::sync::Mutex::default());
         Access(Arc::new(Shared { folder, metadata, relay, token, credentials, claims, making }))
     }
 

@@ -2,9 +2,10 @@
 
 use super::Answering;
 use crate::access::Claims;
+use crate::authority::MetadataAuthority;
 use crate::world::ServerWorld;
 use futures_util::future::LocalBoxFuture;
-use tepal_engine::{Engine, Question, Reply};
+use tepal_engine::{Authority, Engine, Question, Reply};
 use tepal_metadata::{KeyHash, Metadata, Right};
 use tepal_model::{IoError, ServerId};
 use tepal_wire::handshake::{Sender, Standing};
@@ -18,6 +19,8 @@ pub struct EngineAnswers {
     pub metadata: Metadata,
     /// What callers may do that aren't servers.
     pub claims: Claims,
+    /// Says whether what this server knows of claims still counts.
+    pub authority: MetadataAuthority,
 }
 
 impl Answering for EngineAnswers {
@@ -33,7 +36,7 @@ impl Answering for EngineAnswers {
         if !matches!(sender, Sender::Client { .. }) {
             return None;
         }
-        let refused = |error| Some(Answer::Volume(VolumeAnswer::Failed(VolumeFailure::Io(error))));
+        let refused = |error| Some(failed(VolumeFailure::Io(error)));
         let Request::Volume(request) = request else { return refused(IoError::NotAllowed) };
         let state = self.metadata.state();
         // A gateway can't be the one that alone may write.
@@ -45,8 +48,10 @@ impl Answering for EngineAnswers {
             None if limited.is_none() => return None,
             None => return refused(IoError::NotAllowed),
         };
-        let claim = limited.map(|key| self.claims.of(&state.access, key, request.volume));
-        claim.and_then(|claim| claim.check(right).err()).and_then(refused)
+        let claim = limited.map(|key| self.claims.of(key, request.volume))?;
+        let error = claim.check(right).err()?;
+        // While others go on without this server, more may have been granted than it knows.
+        if self.authority.may_serve() { refused(error) } else { Some(failed(VolumeFailure::Busy)) }
     }
 
     fn standing(&self, sender: &Sender) -> Standing {
@@ -56,6 +61,10 @@ impl Answering for EngineAnswers {
             Sender::Client { .. } => Standing::Member,
         }
     }
+}
+
+fn failed(failure: VolumeFailure) -> Answer {
+    Answer::Volume(VolumeAnswer::Failed(failure))
 }
 
 /// What a client must be allowed for this; none: servers alone ask each other that.

@@ -37,6 +37,7 @@ pub use scan::{Fitness, ScannedDrive, block_devices};
 pub use start::StartError;
 
 use self::batches::Batches;
+use crate::access::Claims;
 use crate::authority::MetadataAuthority;
 use crate::config::{Config, DrivePath};
 use crate::data_threads::DataThreads;
@@ -72,6 +73,7 @@ pub struct Parts {
     pub authority: MetadataAuthority,
     pub threads: Arc<DataThreads>,
     pub keeper: Keeper,
+    pub claims: Claims,
 }
 
 pub struct Drives {

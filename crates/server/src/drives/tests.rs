@@ -2,6 +2,7 @@
 
 use super::agent::Attempts;
 use super::{DriveOperationError, Drives, Generations, Kept, NewDriveRequest, Parts};
+use crate::access::Claims;
 use crate::agreed::Followed;
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
@@ -41,7 +42,8 @@ impl Rig {
         let engine = Engine::new(ServerWorld, Arc::new(authority.clone()));
         let threads = Arc::new(DataThreads::start(1).expect("a thread"));
         let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone(), |_| PATIENCE);
-        let parts = Parts { metadata, engine, authority, threads, keeper };
+        let claims = Claims::new(&metadata);
+        let parts = Parts { metadata, engine, authority, threads, keeper, claims };
         let config = Config {
             data: folder.path().to_owned(),
             server: Some(ServerId(1)),

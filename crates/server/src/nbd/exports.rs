@@ -62,7 +62,7 @@ impl Exports for ServerExports {
         let is_news = |state: &Arc<State>| is_alone(state) || self.find(state, &wanted).is_ok();
         let state = in_a_moment(&mut states, is_news).await;
         let (record, snapshot) = self.find(&state, &wanted).map_err(|missing| missing.said_of(name))?;
-        let claim = self.client.map(|client| self.access.claims().of(&state.access, client, record.id));
+        let claim = self.client.map(|client| self.access.claims().of(client, record.id));
         if let (Some(exclusive), None) = (&exclusive, snapshot) {
             self.reserve(record, claim.as_deref(), exclusive).await?;
         }
@@ -75,7 +75,7 @@ impl Exports for ServerExports {
             let (volume, holder) = (record.name.clone(), holder.to_owned());
             return Err(OpenError::NotAllowed(Refusal::Reserved { volume, holder }.to_string()));
         }
-        let fence = (self.access.claims().fence(&state.access, record.id), number);
+        let fence = (self.access.claims().fence(record.id), number);
         let fence = snapshot.is_none().then_some(fence);
         let terms = Terms { claim, fence, is_holder: own.is_some() };
         let unavailable =
