@@ -180,12 +180,7 @@ impl Running {
         volumes.open_all().await?;
         let host = Host { cluster: caller.cluster, server, boot: caller.run };
         let access = Access::new(&config.data, &parts, &membership.relay, &token, credentials);
-        let answers = EngineAnswers {
-            engine: engine.clone(),
-            metadata: metadata.clone(),
-            claims: parts.claims.clone(),
-            authority: authority.clone(),
-        };
+        let answers = EngineAnswers::of(&parts);
         let reception = Reception::new(host, Arc::new(answers), &threads);
         membership.hand_data_to(reception.clone());
         tasks::spawn(gaps::keep_closing(parts.clone(), membership.relay.clone(), followed.clone()));

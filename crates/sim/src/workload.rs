@@ -93,6 +93,22 @@ pub struct Workload {
     running: Rc<Cell<u32>>,
     left: Rc<Cell<u64>>,
     refused: Rc<Cell<u64>>,
+    holder: Option<Rc<Holder>>,
+}
+
+/// Whoever holds a volume, until it's taken away.
+#[derive(Default)]
+pub struct Holder {
+    changes: RefCell<Vec<OpId>>,
+    is_fenced: Cell<bool>,
+}
+
+impl Holder {
+    /// From now on, nothing more that it asks for may be done. What it has asked for to be changed.
+    pub fn fence(&self) -> Vec<OpId> {
+        self.is_fenced.set(true);
+        self.changes.take()
+    }
 }
 
 /// No client asks for more runs at a time.
@@ -112,7 +128,13 @@ impl Workload {
             running: Rc::default(),
             left: Rc::default(),
             refused: Rc::default(),
+            holder: None,
         }
+    }
+
+    /// The clients are this holder's.
+    pub fn held_by(self, holder: Rc<Holder>) -> Self {
+        Workload { holder: Some(holder), ..self }
     }
 
     /// Lets the clients send so many requests in all, as tasks of `world`'s machine: they die with it.
@@ -210,6 +232,7 @@ impl Workload {
     pub async fn request(&self, volume: &impl VolumeUnderTest, kind: Kind, offset: u64, length: u64) {
         let op = self.checker.borrow_mut().begin(self.core.now(), kind, offset, length);
         self.core.note(u64::from(op.0), || format!("#{} {kind:?} {offset}+{length}", op.0));
+        let is_forbidden = self.note_change(op, kind);
         let guard = Guard { workload: self, op, ended: Cell::new(false) };
         let result = match kind {
             Kind::Read => match volume.read(offset, length).await {
@@ -238,9 +261,20 @@ impl Workload {
         };
         guard.ended.set(true);
         match result {
+            Ok(()) if is_forbidden => self.core.fail(format!("#{} of a fenced client was acknowledged", op.0)),
             Ok(()) => self.judge(|checker, now| checker.acknowledged(now, op), op),
             Err(error) => self.excuse(op, &error, kind, offset, length),
         }
+    }
+
+    /// Whether it mustn't be done, since whoever asks for it was fenced before.
+    fn note_change(&self, op: OpId, kind: Kind) -> bool {
+        let Some(holder) = self.holder.as_ref().filter(|_| kind.is_write()) else { return false };
+        match holder.is_fenced.get() {
+            true => self.checker.borrow_mut().forbidden(op),
+            false => holder.changes.borrow_mut().push(op),
+        }
+        holder.is_fenced.get()
     }
 
     /// Has what lies in these bytes, past the volume's end, taken out, and says whether it surely is.

@@ -3,6 +3,7 @@
 use super::Answering;
 use crate::access::Claims;
 use crate::authority::MetadataAuthority;
+use crate::drives::Parts;
 use crate::world::ServerWorld;
 use futures_util::future::LocalBoxFuture;
 use tepal_engine::{Authority, Engine, Question, Reply};
@@ -14,13 +15,20 @@ use tepal_wire::message::{Answer, Request, VolumeAnswer, VolumeFailure, VolumeOp
 /// The engine, as other servers ask it.
 pub struct EngineAnswers {
     /// Has this server's drives and volumes.
-    pub engine: Engine<ServerWorld>,
+    engine: Engine<ServerWorld>,
     /// Says which servers belong to the cluster.
-    pub metadata: Metadata,
+    metadata: Metadata,
     /// What callers may do that aren't servers.
-    pub claims: Claims,
+    claims: Claims,
     /// Says whether what this server knows of claims still counts.
-    pub authority: MetadataAuthority,
+    authority: MetadataAuthority,
+}
+
+impl EngineAnswers {
+    pub(crate) fn of(parts: &Parts) -> Self {
+        let Parts { engine, metadata, claims, authority, .. } = parts.clone();
+        EngineAnswers { engine, metadata, claims, authority }
+    }
 }
 
 impl Answering for EngineAnswers {

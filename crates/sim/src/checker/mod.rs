@@ -227,6 +227,28 @@ impl Checker {
         }
     }
 
+    /// Whoever asked for these changes was fenced: those that aren't done by now never are.
+    pub fn fenced(&mut self, changes: &[OpId]) {
+        self.moment += 1;
+        for &op in changes {
+            let Op { offset, length, .. } = *self.op(op);
+            for (number, _) in blocks(offset, length) {
+                if let Some(register) = self.registers.get_mut(&number) {
+                    register.abandon_write(op, self.moment);
+                }
+            }
+        }
+    }
+
+    /// Who asks for this change was fenced before it began: none of it may be done, nor acknowledged.
+    pub fn forbidden(&mut self, op: OpId) {
+        let Op { offset, length, .. } = *self.op(op);
+        for (number, _) in blocks(offset, length) {
+            let refused = self.registers.get_mut(&number).map(|register| register.refuse_write(op));
+            assert!(refused != Some(Err(register::Contradiction)), "it has just begun, and nobody has seen it");
+        }
+    }
+
     /// The bytes that a write writes.
     pub fn data(&self, op: OpId) -> Bytes {
         let Op { offset, length, .. } = *self.op(op);

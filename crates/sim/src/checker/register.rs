@@ -145,8 +145,11 @@ impl Register {
 
     /// The write was acknowledged. `durable`: so that it survives power loss.
     pub fn end_write(&mut self, op: OpId, durable: bool, now: Moment) -> Result<(), Contradiction> {
+        // It was settled already if its client was fenced, and others have written since.
+        let Some(begun) = self.pending.iter().find(|write| write.op == op).map(|write| write.begun) else {
+            return Ok(());
+        };
         self.narrow(now, &[], None, |state| state.applied.contains(&op))?;
-        let begun = self.pending.iter().find(|write| write.op == op).map_or(0, |write| write.begun);
         if durable {
             self.past.retain(|past| past.applied.contains(&op));
         }

@@ -45,6 +45,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "stripes", run: ring::run_stripes },
     Scenario { name: "long_stripes", run: ring::run_long_stripes },
     Scenario { name: "plexes", run: ring::run_plexes },
+    Scenario { name: "fencing", run: ring::run_fencing },
 ];
 
 impl Scenario {

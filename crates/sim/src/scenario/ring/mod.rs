@@ -10,6 +10,7 @@ mod clones;
 mod convergence;
 mod council;
 mod dark;
+mod fencing;
 mod gaps;
 mod network;
 mod node;
@@ -26,6 +27,7 @@ use crate::workload::Workload;
 use crate::world::SimWorld;
 use clones::{Clients, Tested, Volumes};
 use council::Council;
+use fencing::Holders;
 use gaps::{Closing, Running};
 use network::Network;
 use node::{Machine, Node};
@@ -62,6 +64,11 @@ pub fn run_long(executor: &Executor, mut random: Stream) -> Result<u64, Failure>
 /// The same, with clones that go their own way again and again, and clients that ask what is mapped.
 pub fn run_leaving(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     run_plan(executor, Plan::leaving(&mut random), random)
+}
+
+/// The same as [`run_long`], with clients that hold the volume, which is taken from them again and again.
+pub fn run_fencing(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::fencing(&mut random), random)
 }
 
 /// Within a moment, with a volume that an erasure code keeps.
@@ -199,6 +206,9 @@ struct Ring {
     turns: Turns,
     /// The volume that was there first was never shorter.
     shortest: Rc<Cell<u64>>,
+    holders: Holders,
+    /// Whoever holds the volume by a lower number has been fenced.
+    fenced: Rc<Cell<u64>>,
 }
 
 impl Ring {
@@ -239,6 +249,8 @@ impl Ring {
             clients: Vec::new(),
             turns: Turns::default(),
             shortest,
+            holders: Holders::default(),
+            fenced: Rc::default(),
         }
     }
 
@@ -259,6 +271,9 @@ impl Ring {
             self.keep_busy();
             if self.plan.clones_leave && self.random.one_in(2) {
                 self.a_clone_leaves().await;
+            }
+            if self.plan.is_held && self.random.one_in(2) {
+                self.volume_is_taken();
             }
             if self.plan.volumes_go_back && self.random.one_in(2) {
                 self.volume_is_rolled_back_again_and_again().await;
@@ -314,6 +329,9 @@ impl Ring {
     }
 
     fn begin_work(&mut self, node: &Node) -> Workload {
+        if self.plan.is_held && self.random.one_in(2) {
+            return self.begin_to_hold(node);
+        }
         let workload = self.workload();
         workload.start(&node.world, &node.under_test(), self.random.between(self.plan.requests.clone()));
         workload

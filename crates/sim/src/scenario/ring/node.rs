@@ -50,6 +50,8 @@ pub struct Node {
     reopens: Rc<Cell<bool>>,
     /// Its drive is back: what was agreed before says nothing of that.
     back_since: Rc<Cell<View>>,
+    /// How often the volume was taken from its holders, as it has heard.
+    pub holder: Rc<Cell<u64>>,
 }
 
 impl Node {
@@ -57,7 +59,7 @@ impl Node {
         let kept = council.kept_by(machine.id).filter(|_| machine.drive.is_some());
         let voice = if machine.drive.is_some() { council.voice(machine.id) } else { council.listener(machine.id) };
         let engine = Engine::among(world.clone(), Arc::new(voice.clone()), network.port(machine.id));
-        let mut spec = council.spec();
+        let (mut spec, holder) = (council.spec(), Rc::new(Cell::new(council.holder())));
         if council.has_codes() {
             const QUIET: [u64; 4] = [0, 2, 50, 2_000];
             engine.destage_after(Duration::from_millis(QUIET[world.next_u64() as usize % QUIET.len()]));
@@ -71,7 +73,7 @@ impl Node {
         network.add_host(machine.id, &world, &engine);
         let (clones, council) = (Rc::default(), council.clone());
         let (reopens, back_since) = (Rc::default(), Rc::default());
-        let node = Node { world, engine, volume, clones, machine, council, voice, reopens, back_since };
+        let node = Node { world, engine, volume, clones, machine, council, voice, reopens, back_since, holder };
         if let Some(kept) = kept {
             let kept = dated(kept, &ClusterView::default());
             node.world.core().note(kept.view, || format!("{} begins with view {}", node.id(), kept.view));
@@ -151,6 +153,7 @@ impl Node {
             }
             let heard = self.world.core().now();
             let (spec, now) = (self.council.spec(), dated(self.council.now(), &before));
+            self.holder.set(self.council.holder()); // before the volume has a later revision
             self.volume.changed(&spec.name, (spec.size, spec.is_replica), spec.revision);
             if random.one_in(4) {
                 self.world.sleep(Duration::from_micros(random.skewed(5_000))).await; // the engine's threads are at something else

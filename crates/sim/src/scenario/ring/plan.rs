@@ -36,6 +36,8 @@ pub struct Plan {
     pub clones_leave: bool,
     /// Again and again a volume is rolled back.
     pub volumes_go_back: bool,
+    /// Clients hold the volume, and it's taken from them again and again.
+    pub is_held: bool,
 }
 
 impl Plan {
@@ -66,6 +68,7 @@ impl Plan {
             has_plexes: false,
             clones_leave: false,
             volumes_go_back: false,
+            is_held: false,
         }
     }
 
@@ -105,6 +108,7 @@ impl Plan {
             has_plexes: false,
             clones_leave: false,
             volumes_go_back: random.one_in(4),
+            is_held: false,
         }
     }
 
@@ -141,6 +145,11 @@ impl Plan {
         let mut plan = Plan { clones_leave: true, ..Plan::long(random) };
         plan.mix.status = random.below(6) as u32;
         plan
+    }
+
+    /// As [`Plan::long`], with clients that hold the volume, which is taken from them again and again.
+    pub fn fencing(random: &mut Stream) -> Self {
+        Plan { is_held: true, ..Plan::long(random) }
     }
 
     /// What a drive holds at most of the volume.

@@ -35,6 +35,8 @@ struct State {
     now: ClusterView,
     /// Of the volume that was there first.
     spec: VolumeSpec,
+    /// How often that volume was taken from its holders.
+    holder: u64,
     readers: Readers,
     /// Of each volume, and of each when a snapshot of it was taken.
     sizes: BTreeMap<VolumeId, u64>,
@@ -104,6 +106,7 @@ impl Council {
             has_codes,
             now,
             spec,
+            holder: 0,
             readers,
             sizes,
             sizes_then: BTreeMap::new(),

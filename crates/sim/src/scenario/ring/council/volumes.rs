@@ -28,6 +28,23 @@ impl Council {
         self.lock().spec.revision += 1;
     }
 
+    /// How often the volume was taken from whoever held it.
+    pub fn holder(&self) -> u64 {
+        self.lock().holder
+    }
+
+    /// The volume is taken from whoever holds it: how often it was by then, and in which view that is agreed.
+    pub fn take_volume(&self) -> Option<(u64, View)> {
+        let mut state = self.lock();
+        if !state.has_majority() {
+            return None;
+        }
+        state.holder += 1;
+        state.spec.revision += 1;
+        state.now.view += 1;
+        Some((state.holder, state.now.view))
+    }
+
     /// How long a volume is.
     pub fn size_of(&self, id: VolumeId) -> u64 {
         self.lock().sizes[&id]
