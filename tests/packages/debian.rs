@@ -74,7 +74,7 @@ impl Debian {
 
     /// A package from outside, under this name.
     pub fn bring(&self, package: &Path, name: &str) -> String {
-        let place = format!("/root/{name}");
+        let place = format!("/srv/{name}");
         std::fs::copy(package, self.folder.path().join(format!("root{place}"))).expect("space");
         place
     }
@@ -114,7 +114,8 @@ fn make(root: &Path) -> Result<(), String> {
         // Under another name until it's whole.
         let partial = tempfile::Builder::new().suffix(".tar").tempfile_in(kept.parent().expect("a folder"));
         let partial = partial.map_err(|error| error.to_string())?;
-        let mut mmdebstrap = command("mmdebstrap", ["--quiet", "--variant=minbase", "--include=systemd", suite]);
+        let mut mmdebstrap =
+            command("mmdebstrap", ["--quiet", "--variant=minbase", "--include=e2fsprogs,systemd", suite]);
         let ended = run_within(mmdebstrap.arg(partial.path()), MAKING);
         if !ended.status.success() {
             let why = ended.stderr.lines().find(|line| line.starts_with("E:")).unwrap_or("it failed");

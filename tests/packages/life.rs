@@ -34,6 +34,7 @@ fn a_server_is_installed_upgraded_removed_and_purged_and_its_data_outlives_it_al
         drives[0].0, drives[1].0
     );
     configured_it_serves_block_devices(&debian, &configuration);
+    a_filesystem_is_mounted_on_a_volume(&debian);
     upgraded_it_is_started_again(&debian, &package);
     disabled_it_stays_so(&debian, &package);
     removed_and_installed_again_it_goes_on(&debian, &package);
@@ -65,8 +66,8 @@ fn wait_until_it_serves(debian: &Debian) {
 
 fn data_is_there(debian: &Debian) {
     wait_until_it_serves(debian);
-    debian.run(&["sh", "-c", &format!("tepal --dir {DATA} volume export v0 > /root/read")]).succeeded();
-    debian.says("cmp /root/written /root/read");
+    debian.run(&["sh", "-c", &format!("tepal --dir {DATA} volume export v0 > /srv/read")]).succeeded();
+    debian.says("cmp /srv/written /srv/read");
 }
 
 fn main_process(debian: &Debian) -> String {
@@ -109,11 +110,25 @@ fn configured_it_serves_block_devices(debian: &Debian, configuration: &str) {
     let has = |field: &str| status.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") == field);
     assert!(has("Seccomp: 2") && has("NoNewPrivs: 1") && has("CapBnd: 0000000000000000"), "{status}");
     assert!(!has("Uid: 0 0 0 0"), "{status}");
-    debian.says("dd if=/dev/urandom of=/root/written bs=1M count=16 status=none");
+    debian.says("dd if=/dev/urandom of=/srv/written bs=1M count=16 status=none");
     debian
-        .run(&["sh", "-c", &format!("tepal --dir {DATA} volume import v0 --layout mirror:2 < /root/written")])
+        .run(&["sh", "-c", &format!("tepal --dir {DATA} volume import v0 --layout mirror:2 < /srv/written")])
         .succeeded();
     data_is_there(debian);
+}
+
+/// As docs/operating/install.md says.
+fn a_filesystem_is_mounted_on_a_volume(debian: &Debian) {
+    tepal(debian, "volume create files --size 128M");
+    let device = tepal(debian, "attach files");
+    debian.says(&format!("mkfs.ext4 -q {device}"));
+    debian.says(&format!("mount {device} /mnt"));
+    debian.says("cp /srv/written /mnt/written");
+    debian.says("umount /mnt");
+    debian.says(&format!("mount {device} /mnt"));
+    debian.says("cmp /srv/written /mnt/written");
+    debian.says("umount /mnt");
+    tepal(debian, "detach files");
 }
 
 fn upgraded_it_is_started_again(debian: &Debian, package: &str) {
