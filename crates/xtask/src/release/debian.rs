@@ -25,7 +25,7 @@ const SETTINGS: [(&str, &str); 4] = [
     ("tepal.sysusers", "usr/lib/sysusers.d/tepal.conf"),
     ("copyright", "usr/share/doc/tepal/copyright"),
 ];
-const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+const SCRIPTS: [&str; 4] = ["preinst", "postinst", "prerm", "postrm"];
 const MANUAL: &str = "usr/share/man/man1";
 
 /// Makes the package of a stripped binary in a folder.
