@@ -22,6 +22,7 @@ mod durability;
 mod filesystems;
 mod metadata;
 mod metrics;
+mod packages;
 mod power;
 mod rebuild;
 mod relayout;

@@ -36,8 +36,8 @@ enum Command {
     Sim(sim::Options),
     /// Deliberately broken copies, each of which the simulator must catch
     Mutants(mutants::Options),
-    /// The stripped binary, as users get it
-    Release,
+    /// Tepal as users get it: the stripped binary, Debian's package, the list of what is inside
+    Release(release::Options),
     /// Benchmarks; tables and plots go to bench/results/
     Bench {
         #[command(subcommand)]
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&workspace, options),
         Command::Sim(options) => sim::run(&workspace, options),
         Command::Mutants(options) => mutants::run(&workspace, options),
-        Command::Release => release::run(&workspace),
+        Command::Release(options) => release::run(&workspace, options),
         Command::Bench { bench } => bench::run(&workspace, bench),
     });
     match done {

@@ -111,8 +111,14 @@ impl Workspace {
 /// Builds one binary with a cargo that stands in the root of a workspace. Not by its package alone: then the dependencies
 /// would be chosen other features than for the whole workspace, and be compiled twice.
 pub fn build_binary(cargo: &mut Command, name: &str) -> Result<PathBuf, Failure> {
-    let built = build(cargo.args(["build", "--release", "--quiet", "--workspace", "--bin", name]))?;
-    binary(&built, name)
+    build_binary_for(cargo, name, None)
+}
+
+/// The same, for other machines if there is a target.
+pub fn build_binary_for(cargo: &mut Command, name: &str, target: Option<&str>) -> Result<PathBuf, Failure> {
+    cargo.args(["build", "--release", "--quiet", "--workspace", "--bin", name]);
+    cargo.args(target.iter().flat_map(|target| ["--target", target]));
+    binary(&build(cargo)?, name)
 }
 
 /// Where one of these is.

@@ -151,6 +151,9 @@ pub enum Command {
     /// Print the completions of a shell
     #[command(after_help = "For bash: tepal completions bash > ~/.local/share/bash-completion/completions/tepal")]
     Completions { shell: Shell },
+    /// Write the manual pages, one for each command, into a folder.
+    #[command(hide = true)]
+    Man { folder: PathBuf },
     /// The process behind an attached volume.
     #[command(name = ATTACH_DAEMON, hide = true)]
     AttachDaemon { order: String },
@@ -201,7 +204,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Usage
     Cli::from_arg_matches(&matches).map_err(wrong)
 }
 
-/// The whole command tree, for completions.
+/// The whole command tree, for completions and manual pages.
 pub fn tree() -> clap::Command {
     Cli::command()
 }

@@ -37,6 +37,7 @@ use crate::locate::LocateError;
 use crate::output::{Outcome, Output};
 use std::io;
 use std::io::Write;
+use std::path::PathBuf;
 
 /// Why a command failed. What it says is the one line that the user gets.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,8 @@ pub enum CommandError {
     Apply(#[from] apply::ApplyError),
     #[error("standard output can't be written: {0}")]
     Output(#[from] io::Error),
+    #[error("{}: the manual can't be written: {error}", folder.display())]
+    Manual { folder: PathBuf, error: io::Error },
     #[error(transparent)]
     Dev(#[from] DevError),
     #[error(transparent)]
@@ -127,6 +130,10 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
             clap_complete::generate(shell, &mut cli::tree(), "tepal", &mut script);
             io::stdout().write_all(&script)?;
             Ok(Outcome::Done)
+        }
+        Command::Man { folder } => {
+            let written = clap_mangen::generate_to(cli::tree(), &folder);
+            written.map(|()| Outcome::Done).map_err(|error| CommandError::Manual { folder, error })
         }
     }
 }

@@ -13,12 +13,14 @@ const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// (program, the package that has it)
 const CLIENTS: &[(&str, &str)] = &[
     ("chromium", "chromium"),
+    ("dpkg-deb", "dpkg"),
     ("fio", "fio"),
     ("fusermount3", "fuse3"),
     ("ip", "iproute2"),
     ("kmod", "kmod"),
     ("linux.uml", "user-mode-linux"),
     ("mkfs.ext4", "e2fsprogs"),
+    ("mmdebstrap", "mmdebstrap"),
     ("nbd-client", "nbd-client"),
     ("nbdinfo", "libnbd-bin"),
     ("node", "nodejs"),
@@ -26,6 +28,8 @@ const CLIENTS: &[(&str, &str)] = &[
     ("qemu-io", "qemu-utils"),
     ("socat", "socat"),
     ("sqlite3", "sqlite3"),
+    ("strip", "binutils"),
+    ("systemd-analyze", "systemd"),
 ];
 
 /// Programs that are published as crates. They are tools of the tests, and no part of what is built or shipped.

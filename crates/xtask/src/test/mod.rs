@@ -52,7 +52,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         counts += documentation(workspace, options)?;
     }
     if !options.unit {
-        let surroundings = [("TEPAL", workspace::binary(&programs, "tepal")?.into()), ("PATH", path(workspace))];
+        let mut surroundings =
+            vec![("TEPAL", workspace::binary(&programs, "tepal")?.into()), ("PATH", path(workspace))];
+        // Tests make packages with this very program.
+        surroundings.extend(std::env::current_exe().map(|program| ("XTASK", program.into())));
         counts += run_all(of(Kind::IntegrationTests), &surroundings, options)?;
     }
     if !options.unit && !options.integration && options.filter.is_none() && options.seeds > 0 {
