@@ -31,3 +31,4 @@ mod snapshots;
 mod transfers;
 mod vinum;
 mod volumes;
+mod watching;
