@@ -53,7 +53,7 @@ fn lost(volume: &VolumeInfo) -> Option<Finding> {
             .run("bring back every drive that had it, if there's any hope: look which are away", "tepal drive ls")
             .run("save all else at another place, before anything else", format!("tepal volume export {name} --keep-going > {name}.img"))
             .run("see whether a snapshot has what is lost", format!("tepal snapshot ls {name}"))
-            .hands("only when no drive can come back: README's pages on drives say how older copies are served, and what that costs"),
+            .hands("only when no drive can come back: docs/operating/one-server.md says how older copies are served, and what that costs"),
     )
 }
 
