@@ -32,3 +32,4 @@ mod snapshots;
 mod transfers;
 mod vinum;
 mod volumes;
+mod watching;

@@ -1,4 +1,8 @@
-//! The numbers for Prometheus: what clients asked of volumes and what that cost the drives.
+//! The numbers for Prometheus: what clients asked of volumes and what that cost the drives; and the alerts that are made of them.
+
+mod alerts;
+mod files;
+mod prometheus;
 
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::{BLOCK, kind, noise};
@@ -6,24 +10,41 @@ use crate::program::until;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
+
+/// Where the API of the server with this data folder listens.
+fn api(data: &Path) -> String {
+    let addresses = std::fs::read(data.join("addresses.json")).expect("the server's addresses");
+    let addresses: Value = serde_json::from_slice(&addresses).expect("JSON");
+    addresses["api"].as_str().expect("an address").to_owned()
+}
+
+/// What is said at a path: by the older HTTP, in which it's said in one piece. None if it's refused, or nobody is there.
+fn get(address: &str, path: &str, token: Option<&str>) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.split(' ').nth(1).is_some_and(|status| status == "200").then(|| body.to_owned())
+}
+
+/// All of `/metrics` of the server with this data folder.
+pub fn text(data: &Path) -> String {
+    let token = std::fs::read_to_string(data.join("token")).expect("the server's token");
+    get(&api(data), "/metrics", Some(token.trim())).expect("metrics")
+}
 
 /// The lines of `/metrics` that begin so.
 pub fn metrics(cluster: &Cluster, beginning: &str) -> Vec<(String, f64)> {
-    let addresses = std::fs::read(cluster.data().join("addresses.json")).expect("the server's addresses");
-    let addresses: Value = serde_json::from_slice(&addresses).expect("JSON");
-    let api = addresses["api"].as_str().expect("an address");
-    let token = std::fs::read_to_string(cluster.data().join("token")).expect("the server's token");
-    let mut stream = TcpStream::connect(api).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
-    let token = token.trim();
-    let request =
-        format!("GET /metrics HTTP/1.1\r\nHost: {api}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("text");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let lines = answer.lines().filter(|line| line.starts_with(beginning));
+    lines(&text(&cluster.data()), beginning)
+}
+
+fn lines(text: &str, beginning: &str) -> Vec<(String, f64)> {
+    let lines = text.lines().filter(|line| line.starts_with(beginning));
     lines
         .map(|line| {
             let (name, value) = line.rsplit_once(' ').expect("a name and a value");
@@ -75,6 +96,8 @@ fn requests_of_volumes_and_their_cost_on_drives_are_counted_and_timed() {
         .filter(|(name, _)| name.contains("seconds_bucket") && name.contains("\"v0\"") && name.contains("write"))
         .map(|(_, value)| *value)
         .collect();
+    let last = "tepal_volume_request_seconds_bucket{le=\"+Inf\",volume=\"v0\",operation=\"write\"}";
+    assert!(seen.iter().any(|(name, count)| name == last && *count == 20.0), "{seen:?}");
     assert!(buckets.len() > 10 && buckets.is_sorted() && buckets.last() == Some(&20.0), "{buckets:?}");
 
     let drives = metrics(&cluster, "tepal_drive_io_");

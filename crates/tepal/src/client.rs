@@ -159,7 +159,12 @@ impl Client {
 
     /// The same client, which gives up sooner: for asking whether a server is there.
     pub fn impatient(self) -> Self {
-        Client { agent: agent(self.tls.as_ref(), IMPATIENT, 0), ..self }
+        self.answered_within(IMPATIENT)
+    }
+
+    /// The same client, which waits no longer than that for an answer.
+    pub fn answered_within(self, answer: Duration) -> Self {
+        Client { agent: agent(self.tls.as_ref(), answer, 0), ..self }
     }
 
     /// The same client, which keeps up to so many connections from one request to the next. One that the server has closed meanwhile

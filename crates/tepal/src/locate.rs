@@ -144,6 +144,13 @@ pub fn dir(global: &Global) -> PathBuf {
     global.dir.clone().unwrap_or_else(|| DEFAULT_DIR.into())
 }
 
+/// The folder of the development cluster that the options name, if it's one whose servers `tepal dev` starts.
+pub fn dev_folder(global: &Global) -> Option<PathBuf> {
+    let folder = Some(dir(global)).filter(|_| named_by_address(global).is_none())?;
+    let is_dev = data_folders(&folder).is_ok_and(|found| found.first().is_some_and(|first| *first != folder));
+    is_dev.then_some(folder)
+}
+
 /// A client of the cluster that the options and the environment name.
 pub fn client(global: &Global) -> Result<Client, LocateError> {
     if let Some((what, text)) = named_by_address(global) {

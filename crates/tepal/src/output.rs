@@ -28,6 +28,8 @@ pub enum Outcome {
     Done,
     /// It did its work, and what it found is bad; that is printed already.
     Bad,
+    /// Nobody could be asked what it wanted to know; that is printed already.
+    Unasked,
 }
 
 /// The exit status of the process; an error is printed first, on one line.
@@ -35,12 +37,38 @@ pub fn conclude(result: Result<Outcome, CommandError>) -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Bad) => ExitCode::FAILURE,
+        Ok(Outcome::Unasked) => ExitCode::from(2),
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed too, there is nobody to tell.
-            let _ = writeln!(io::stderr(), "error: {}", readable(&one_line(&error.to_string())));
+            tell(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The one line of an error.
+pub fn tell(error: &CommandError) {
+    // If standard error is closed too, there is nobody to tell.
+    let _ = writeln!(io::stderr(), "error: {}", readable(&one_line(&error.to_string())));
+}
+
+/// As much of a text as fits, for a terminal's line; what is cut off is shown by a mark.
+pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    match text.chars().count() <= width {
+        true => text.into(),
+        false => {
+            text.chars().take(width.saturating_sub(1)).chain((width > 0).then_some('…')).collect::<String>().into()
+        }
+    }
+}
+
+/// A length of time as people say it: `5 s`, `3 min`, `2 h`, `4 days`.
+pub fn span(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..=119 => format!("{seconds} s"),
+        seconds @ ..=7199 => format!("{} min", seconds / 60),
+        seconds @ ..=172_799 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
     }
 }
 
@@ -270,6 +298,20 @@ mod tests {
             assert_eq!(time(seconds * 1000 + 999), text);
         }
         assert!(!time(u64::MAX).is_empty(), "whatever a server says");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_with_a_mark() {
+        for (width, cut_to) in [(0, ""), (1, "…"), (3, "äb…"), (4, "äbcd"), (9, "äbcd")] {
+            assert_eq!(cut("äbcd", width), cut_to);
+        }
+    }
+
+    #[test]
+    fn spans_have_one_unit() {
+        for (seconds, text) in [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 days")] {
+            assert_eq!(span(Duration::from_secs(seconds)), text);
+        }
     }
 
     #[test]

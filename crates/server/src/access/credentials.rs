@@ -58,6 +58,8 @@ struct Shared {
     metadata: Arc<OnceLock<Metadata>>,
     /// Why the process's own certificate can't be had or renewed.
     trouble: Mutex<Option<String>>,
+    /// When the process's own certificate ends, in seconds since 1970; none of what isn't known.
+    ends: Mutex<Option<u64>>,
 }
 
 /// Clones are the same.
@@ -73,8 +75,9 @@ impl Default for Credentials {
 
 impl Credentials {
     pub fn new(privacy: Privacy) -> Self {
-        let (configs, metadata, trouble) = (RwLock::default(), Arc::default(), Mutex::default());
-        Credentials(Arc::new(Shared { privacy, configs, metadata, trouble }))
+        let (configs, metadata) = (RwLock::default(), Arc::default());
+        let (trouble, ends) = (Mutex::default(), Mutex::default());
+        Credentials(Arc::new(Shared { privacy, configs, metadata, trouble, ends }))
     }
 
     /// From here on, who there is is known.
@@ -131,12 +134,26 @@ impl Credentials {
         *self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
+    pub(super) fn note_end(&self, unix_s: u64) {
+        *self.0.ends.lock().unwrap_or_else(PoisonError::into_inner) = Some(unix_s);
+    }
+
+    /// When the own certificate ends, in seconds since 1970.
+    pub fn ends(&self) -> Option<u64> {
+        *self.0.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether other machines may come in without TLS.
+    pub fn is_open(&self) -> bool {
+        self.0.privacy.is_open
+    }
+
     /// What people should know of them.
     pub fn warnings(&self) -> Vec<String> {
         let open = "other machines reach it without encryption (--insecure): any NBD client there may read and write every volume";
         let trouble = self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let trouble = trouble.map(|trouble| format!("its certificate can't be made anew: {trouble}"));
-        trouble.into_iter().chain(self.0.privacy.is_open.then(|| open.to_owned())).collect()
+        trouble.into_iter().chain(self.is_open().then(|| open.to_owned())).collect()
     }
 
     pub fn are_there(&self) -> bool {

@@ -104,6 +104,7 @@ async fn renew(access: &Access, names: &[String], is_required: bool) -> Result<(
     let mut own = Own::of(access.folder());
     let soon = unix_s() + RENEW_BEFORE.as_secs();
     if own.authority == record.certificate && own.names == names && own.until_unix_s > soon {
+        access.credentials().note_end(own.until_unix_s);
         return if access.credentials().are_there() { Ok(()) } else { access.credentials().set(&own.pem()) };
     }
     let key = KeyPair::from_pem(&own.key).or_else(|_| KeyPair::generate()).map_err(AuthorityError::from)?;
@@ -114,6 +115,7 @@ async fn renew(access: &Access, names: &[String], is_required: bool) -> Result<(
     own = Own { certificate, key: key.serialize_pem(), authority, names: names.to_vec(), until_unix_s };
     let (path, text) = (access.folder().join(FILE), serde_json::to_vec_pretty(&own).expect("texts and numbers"));
     private_file::replace(&path, &text).map_err(|error| AccessError::File { path, error })?;
+    access.credentials().note_end(own.until_unix_s);
     access.credentials().set(&own.pem())
 }
 

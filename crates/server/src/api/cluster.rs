@@ -265,7 +265,7 @@ fn short_of_space(context: &Context) -> BTreeMap<(String, Reverse<Fullness>), Ve
 }
 
 /// The worst that is the case, and all that keeps it from being `ok`.
-fn health(context: &Context) -> (Health, Vec<String>) {
+pub fn health(context: &Context) -> (Health, Vec<String>) {
     let state = context.parts.metadata.state();
     let (mut worst, mut reasons) = (Health::Ok, Vec::new());
     let mut add = |health: Health, reason: String| {

@@ -60,13 +60,16 @@ impl Gateways {
         self.sum(|news| news.snapshot_clients.get(&volume.0)?.get(&epoch))
     }
 
-    /// What each of them has counted.
-    pub fn counters(&self) -> Vec<GatewayCounters> {
+    /// What each of them has counted; `each`: also of each volume.
+    pub fn counters(&self, each: bool) -> Vec<GatewayCounters> {
         let all = self.lock();
         let heard = all.values().filter(|heard| heard.at.elapsed() < GONE_AFTER);
-        heard
-            .map(|heard| GatewayCounters { gateway: heard.news.gateway, requests: heard.news.requests.clone() })
-            .collect()
+        let of = |news: &GatewayNews| GatewayCounters {
+            gateway: news.gateway,
+            requests: news.requests.clone(),
+            volumes: if each { news.volumes.clone() } else { Vec::new() },
+        };
+        heard.map(|heard| of(&heard.news)).collect()
     }
 
     fn sum(&self, clients: impl Fn(&GatewayNews) -> Option<&u64>) -> u64 {

@@ -4,7 +4,7 @@
 //! follower that reads slowly misses what was told in between, and costs no memory.
 
 use super::failure::Failure;
-use super::types::{ErrorKind, LiveEvent, Status};
+use super::types::{CountersQuery, ErrorKind, LiveEvent, Status};
 use super::{Context, Shared, cluster, counters, usage};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -66,7 +66,7 @@ async fn watch_counters(context: Weak<Context>) {
         let Some(context) = context.upgrade() else { return };
         usage::note(&context);
         if context.live.counters.receiver_count() > 0 {
-            let event = LiveEvent::Counters(counters::of_cluster(&context).await);
+            let event = LiveEvent::Counters(counters::of_cluster(&context, CountersQuery::default()).await);
             context.live.counters.send_replace(Some(written(&event)));
         }
     }

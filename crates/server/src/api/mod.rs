@@ -9,6 +9,7 @@ mod data;
 mod diff;
 mod directory;
 mod drives;
+mod exposition;
 mod extract;
 mod failure;
 mod front;

@@ -50,7 +50,7 @@ impl Readings {
 
 impl Collector for Readings {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let bounds = BOUNDS_MICROS.iter().map(|micros| *micros as f64 / 1e6).chain([f64::MAX]);
+        let bounds = BOUNDS_MICROS.iter().map(|micros| *micros as f64 / 1e6).chain([f64::INFINITY]);
         let bounds: Vec<f64> = bounds.collect();
         let name = format!("{}_seconds", self.what);
         let help = "How long they took, since the server started";

@@ -78,6 +78,7 @@ fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
         }
     }
     all.error = all.error.or(other.error);
+    all.done_unix_ms = all.done_unix_ms.max(other.done_unix_ms);
     all
 }
 
@@ -100,6 +101,7 @@ mod tests {
             unrepaired: Vec::new(),
             damaged_snapshots: Vec::new(),
             error: (state == ScrubState::Failed).then(|| "no".to_owned()),
+            done_unix_ms: (state == ScrubState::Done).then_some(offset),
         }
     }
 
@@ -117,6 +119,7 @@ mod tests {
             assert_eq!((all.state, all.checked_bytes, all.total_bytes, all.repaired_blocks), (state, 30, 60, 3));
             assert_eq!(all.damaged.iter().map(|range| range.offset).collect::<Vec<_>>(), [0, 8192, 16384]);
             assert_eq!(all.error.is_some(), parts.contains(&Failed));
+            assert_eq!(all.done_unix_ms.is_some(), parts.contains(&Done));
         }
     }
 

@@ -1,6 +1,6 @@
 //! What gateways need to know, and what they say of themselves.
 
-use super::{DriveState, OperationCounters};
+use super::{DriveState, OperationCounters, VolumeCounters};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tepal_model::{ClusterId, DriveId, Epoch, ServerId};
@@ -147,4 +147,7 @@ pub struct GatewayNews {
     /// Requests of its clients since it was started, of all volumes together.
     #[serde(default)]
     pub requests: Vec<OperationCounters>,
+    /// The same of each volume, by id.
+    #[serde(default)]
+    pub volumes: Vec<VolumeCounters>,
 }

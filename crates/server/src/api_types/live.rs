@@ -2,7 +2,7 @@
 
 use super::Status;
 use serde::{Deserialize, Serialize};
-use tepal_model::ServerId;
+use tepal_model::{DriveId, ServerId};
 
 /// The answer of the list of volumes has, in this header, how many there are in all pages.
 pub const TOTAL: &str = "tepal-total";
@@ -19,6 +19,14 @@ pub struct VolumesQuery {
     /// Only those whose names contain this.
     #[serde(default)]
     pub contains: Option<String>,
+}
+
+/// The query of the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountersQuery {
+    /// Also of each volume and each drive. False, if not said.
+    #[serde(default)]
+    pub each: bool,
 }
 
 /// What servers, and gateways that aren't servers, have counted since they were started. Who doesn't answer within a second is missing.
@@ -43,6 +51,45 @@ pub struct ServerCounters {
     pub requests: Vec<OperationCounters>,
     /// I/O of this server's drives. It becomes less when a drive is closed.
     pub drive_io: Vec<OperationCounters>,
+    /// The same of each volume that was asked for something, by id; only if [`CountersQuery::each`] is said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeCounters>,
+    /// The same of each drive, by id; only if [`CountersQuery::each`] is said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<DriveCounters>,
+}
+
+/// Requests of one volume, as one server or gateway has counted them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeCounters {
+    /// As [`VolumeInfo::id`](super::VolumeInfo::id).
+    pub volume_id: u64,
+    /// Of operations of which there were any.
+    pub requests: Vec<OperationSum>,
+}
+
+/// I/O of one drive, since it was opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveCounters {
+    /// Which one.
+    pub drive: DriveId,
+    /// Of operations of which there were any.
+    pub io: Vec<OperationSum>,
+}
+
+/// As [`OperationCounters`], but for how long each took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationSum {
+    /// As [`OperationCounters::operation`].
+    pub operation: String,
+    /// How many there were.
+    pub count: u64,
+    /// As [`OperationCounters::micros`].
+    pub micros: u64,
+    /// As [`OperationCounters::bytes`].
+    pub bytes: u64,
+    /// As [`OperationCounters::errors`].
+    pub errors: u64,
 }
 
 /// What one gateway has counted.
@@ -52,6 +99,9 @@ pub struct GatewayCounters {
     pub gateway: u64,
     /// Requests of its NBD clients.
     pub requests: Vec<OperationCounters>,
+    /// As [`ServerCounters::volumes`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeCounters>,
 }
 
 /// Operations of one kind.

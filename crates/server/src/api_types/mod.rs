@@ -78,7 +78,7 @@
 //! | DELETE `/v1/volumes/{name}/rights?to=TEXT` | | [`Done`], once nobody acts by it any more |
 //! | POST `/v1/volumes/{name}/reservation` | [`Reserve`] | [`Done`], once nobody else writes to it any more |
 //! | DELETE `/v1/volumes/{name}/reservation?from=HOLDER` | | [`Done`], once nobody who was connected writes to it any more |
-//! | GET `/v1/counters` | | [`Counters`] |
+//! | GET `/v1/counters?each=BOOL` | | [`Counters`] |
 //! | GET `/v1/usage` | | [`Usage`] |
 //! | GET `/v1/live` | | a stream of server-sent events, [`LiveEvent`]s, until the server stops |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
@@ -114,7 +114,8 @@ pub use identities::{
     Role, WithdrawQuery,
 };
 pub use live::{
-    Counters, GatewayCounters, LiveEvent, OperationCounters, ServerCounters, TOTAL, Usage, UsageSample, VolumesQuery,
+    Counters, CountersQuery, DriveCounters, GatewayCounters, LiveEvent, OperationCounters, OperationSum,
+    ServerCounters, TOTAL, Usage, UsageSample, VolumeCounters, VolumesQuery,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
 pub use replication::{
@@ -277,7 +278,7 @@ pub mod route {
     pub const VOLUME_RIGHTS: &str = "/v1/volumes/{name}/rights";
     /// POST of [`Reserve`](super::Reserve). DELETE, see [`FenceQuery`](super::FenceQuery).
     pub const VOLUME_RESERVATION: &str = "/v1/volumes/{name}/reservation";
-    /// GET: [`Counters`](super::Counters).
+    /// GET with [`CountersQuery`](super::CountersQuery): [`Counters`](super::Counters).
     pub const COUNTERS: &str = "/v1/counters";
     /// GET: [`Usage`](super::Usage).
     pub const USAGE: &str = "/v1/usage";

@@ -310,6 +310,9 @@ pub struct Scrub {
     pub damaged_snapshots: Vec<DamagedSnapshot>,
     /// Why it failed, if so.
     pub error: Option<String>,
+    /// When servers came to the end of their parts, the last one, in milliseconds since 1970 by their clocks. Forgotten at a restart.
+    #[serde(default)]
+    pub done_unix_ms: Option<u64>,
 }
 
 /// What of a volume only drives had that have failed: it may miss writes that were acknowledged, and requests for it fail until it's

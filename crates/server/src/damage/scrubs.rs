@@ -8,7 +8,7 @@ use crate::world::ServerWorld;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tepal_engine::{ScrubSummary, Volume};
 use tepal_metadata::Metadata;
 use tepal_model::{BLOCK, Epoch, VolumeId};
@@ -32,7 +32,7 @@ struct Progress {
 #[derive(Clone)]
 enum Outcome {
     Running,
-    Done(ScrubSummary, Found),
+    Done { summary: ScrubSummary, found: Found, unix_ms: u64 },
     Failed(String),
 }
 
@@ -84,7 +84,7 @@ impl Scrubs {
                     for (epoch, offsets) in &found.snapshots {
                         observed.damaged(Some(*epoch)).replace(offsets);
                     }
-                    Outcome::Done(summary, found)
+                    Outcome::Done { summary, found, unix_ms: unix_ms() }
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
             };
@@ -151,6 +151,7 @@ impl Scrubs {
             unrepaired: Vec::new(),
             damaged_snapshots: Vec::new(),
             error: None,
+            done_unix_ms: None,
         };
         let Some(progress) = self.all().get(&id).cloned() else { return never };
         let checked_bytes = progress.blocks.load(Ordering::Relaxed) * BLOCK;
@@ -159,7 +160,7 @@ impl Scrubs {
         match progress.outcome {
             Outcome::Running => Scrub { state: ScrubState::Running, ..known },
             Outcome::Failed(error) => Scrub { state: ScrubState::Failed, error: Some(error), ..known },
-            Outcome::Done(summary, found) => Scrub {
+            Outcome::Done { summary, found, unix_ms } => Scrub {
                 state: ScrubState::Done,
                 repaired_blocks: summary.repaired,
                 checked_drives: summary.drives_checked,
@@ -167,10 +168,16 @@ impl Scrubs {
                 damaged: ranges(found.lost),
                 unrepaired: ranges(found.unrepaired),
                 damaged_snapshots: self.damaged_snapshots(id, found.snapshots),
+                done_unix_ms: Some(unix_ms),
                 ..known
             },
         }
     }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Blocks by their offsets, those side by side as one range.

@@ -96,8 +96,8 @@ impl Account {
         let (clients, snapshot_clients) = (self.clients.clients(), self.clients.snapshot_clients());
         let mut damage = self.clients.damage();
         damage.values_mut().for_each(|runs| runs.truncate(MOST_RUNS));
-        let requests = self.clients.requests();
-        GatewayNews { gateway: self.run, after, clients, snapshot_clients, damage, requests }
+        let (requests, volumes) = (self.clients.requests(), self.clients.volumes());
+        GatewayNews { gateway: self.run, after, clients, snapshot_clients, damage, requests, volumes }
     }
 }
 

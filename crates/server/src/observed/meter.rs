@@ -3,7 +3,7 @@
 //!
 //! Counting costs two looks at the clock and a few relaxed additions; a number may be behind its neighbours for a moment.
 
-use crate::api_types::OperationCounters;
+use crate::api_types::{OperationCounters, OperationSum};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -110,6 +110,18 @@ pub fn sum<'a>(meters: impl Iterator<Item = &'a Meter> + Clone) -> Vec<Operation
     Operation::ALL.map(of).to_vec()
 }
 
+/// What a meter shows in short, of operations of which there were any.
+pub fn in_short(meter: &Meter) -> Vec<OperationSum> {
+    let all = sum([meter].into_iter()).into_iter().map(|counters| OperationSum {
+        operation: counters.operation,
+        count: counters.buckets.iter().sum(),
+        micros: counters.micros,
+        bytes: counters.bytes,
+        errors: counters.errors,
+    });
+    all.filter(|sum| sum.count > 0).collect()
+}
+
 /// An operation under way.
 #[must_use = "it's counted when it ends"]
 pub struct Timing<'a> {
@@ -142,6 +154,8 @@ mod tests {
         let both = &sum([&meter, &meter].into_iter())[Operation::Write as usize];
         assert_eq!((both.operation.as_str(), both.bytes, both.errors), ("write", 8 * 4096, 2));
         assert_eq!((both.buckets[0], both.buckets.iter().sum::<u64>()), (4, 10));
+        let kinds: Vec<(String, u64)> = in_short(&meter).into_iter().map(|sum| (sum.operation, sum.count)).collect();
+        assert_eq!(kinds, [("read".to_owned(), 1), ("write".to_owned(), 5)]);
         let written = meter.read(Operation::Write);
         let mut buckets = [0; BOUNDS_MICROS.len() + 1];
         (buckets[0], buckets[1], buckets[BOUNDS_MICROS.len() - 1], buckets[BOUNDS_MICROS.len()]) = (2, 1, 1, 1);

@@ -7,7 +7,7 @@ pub mod metered;
 
 pub use damaged::{Damage, DamageOf, Damaged};
 
-use crate::api_types::OperationCounters;
+use crate::api_types::{OperationCounters, VolumeCounters};
 use crate::observed::meter::Meter;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +119,16 @@ impl Observations {
     pub fn requests(&self) -> Vec<OperationCounters> {
         let all: Vec<Arc<Observed>> = self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         meter::sum(all.iter().map(|observed| &observed.meter))
+    }
+
+    /// What each volume was asked for; those that nobody asked for anything are left out.
+    pub fn volumes(&self) -> Vec<VolumeCounters> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(volume, observed): (&VolumeId, &Arc<Observed>)| VolumeCounters {
+            volume_id: volume.0,
+            requests: meter::in_short(&observed.meter),
+        };
+        all.iter().map(of).filter(|counters| !counters.requests.is_empty()).collect()
     }
 
     /// By volume, how many connections have it open.

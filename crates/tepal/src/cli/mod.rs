@@ -9,6 +9,7 @@ mod snapshot;
 mod storage;
 mod usage;
 mod value;
+mod watching;
 
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use identity::{FilesArguments, IdentityCommand};
@@ -23,6 +24,7 @@ pub use storage::{
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};
+pub use watching::{EventsArguments, Order, Shown, TopArguments};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -102,6 +104,16 @@ pub enum Command {
     Detach(DetachArguments),
     /// Health at a glance
     Status,
+    /// What is wrong with the cluster, why that matters, and what to do about it, the worst first
+    #[command(
+        after_help = "It changes nothing. Exit status: 0 nothing is wrong, 1 something is, 2 no server could be asked."
+    )]
+    Doctor,
+    /// What has happened and who asked for it, the newest last
+    #[command(after_help = "Examples:\n  tepal events --who alice --since 24h\n  tepal events --kind drive --follow")]
+    Events(EventsArguments),
+    /// Load and latency from second to second, by volume, server or drive
+    Top(TopArguments),
     /// The servers of the cluster
     #[command(subcommand)]
     Server(ServerCommand),

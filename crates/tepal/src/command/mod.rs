@@ -3,7 +3,9 @@
 mod attach;
 mod bench;
 mod cluster;
+mod doctor;
 mod drive;
+mod events;
 mod gateway;
 mod hold;
 mod identity;
@@ -22,6 +24,7 @@ mod snapshot_removal;
 mod source;
 mod sql;
 mod status;
+mod top;
 mod transfer;
 mod volume;
 mod wait;
@@ -111,6 +114,9 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Apply(arguments) => apply::apply(&global, output, &arguments),
         Command::Show(arguments) => apply::show(&global, output, &arguments),
         Command::Status => status::run(&global, output),
+        Command::Doctor => doctor::run(&global, output),
+        Command::Events(arguments) => events::run(&global, output, &arguments),
+        Command::Top(arguments) => top::run(&global, output, &arguments),
         Command::Server(command) => server::run(&global, output, command),
         Command::Drive(command) => drive::run(&global, output, command),
         Command::Pool(command) => pool::run(&global, output, command),

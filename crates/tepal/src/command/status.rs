@@ -78,6 +78,11 @@ pub fn server_state(state: ServerState) -> &'static str {
     }
 }
 
+/// Whether it serves, if not as it should.
+pub fn is_up(state: ServerState) -> bool {
+    state != ServerState::Down
+}
+
 pub fn volume_state(state: VolumeState) -> &'static str {
     match state {
         VolumeState::Healthy => "healthy",

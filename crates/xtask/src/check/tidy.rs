@@ -17,7 +17,7 @@ const MAX_WIDTH: usize = 140;
 const PRIVATE_FOLDERS: &[&str] = &["/home/", "/root/", "/Users/"];
 
 /// Folders at the root whose files documents name.
-const FOLDERS: &[&str] = &["bench", "console", "crates", "docs", "tests"];
+const FOLDERS: &[&str] = &["bench", "console", "crates", "docs", "packaging", "tests"];
 
 /// Where decisions are, each in a file that begins with its number.
 const DECISIONS: &str = "docs/decisions";

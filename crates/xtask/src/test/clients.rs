@@ -25,6 +25,7 @@ const CLIENTS: &[(&str, &str)] = &[
     ("nbdinfo", "libnbd-bin"),
     ("node", "nodejs"),
     ("npm", "npm"),
+    ("prometheus", "prometheus"),
     ("qemu-io", "qemu-utils"),
     ("socat", "socat"),
     ("sqlite3", "sqlite3"),

@@ -16,6 +16,8 @@ use crate::cli::{Global, ReplicateArguments, ReplicateCommand};
 use crate::client::ClientError;
 use crate::locate;
 use crate::output::{self, Outcome, Output};
+pub use link::now_ms;
+
 use link::Link;
 use round::{Ended, Rounds};
 use std::io::Write;
@@ -158,7 +160,7 @@ fn promote(global: &Global, output: Output, name: &str, force: bool) -> Result<O
             (None, as_of) => format!(
                 "holds what {source} did at {} UTC, {} s ago; what that was written since isn't in it",
                 output::time(as_of),
-                link::now_ms().saturating_sub(as_of) / 1000
+                now_ms().saturating_sub(as_of) / 1000
             ),
         };
         let part = match (before.incomplete.filter(|_| ended.is_none()), now.incomplete) {

@@ -1,0 +1,174 @@
+//! What happens to a real cluster, and the alerts that a real Prometheus raises for it.
+
+use super::prometheus::Prometheus;
+use super::{sum, text};
+use crate::cluster::{Cluster, Plan};
+use crate::nbd::{BLOCK, noise};
+use crate::need;
+use crate::program::until;
+use crate::rot::{fill, places, rot};
+use crate::servers::ring::Ring;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn watching(cluster: &Cluster) -> Prometheus {
+    let prometheus = Prometheus::watching(&[cluster.data()]);
+    // Increases count from what was seen first.
+    until("two looks", SOON, || {
+        (!prometheus.values("count_over_time(tepal_servers[1m]) > 2").is_empty()).then_some(())
+    });
+    assert_eq!(prometheus.firing(), Vec::<String>::new());
+    prometheus
+}
+
+#[test]
+fn servers_that_are_killed_raise_alerts_until_they_return() {
+    need!("prometheus");
+    let ring = Ring::up(3);
+    ring.dev_client(&["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
+    ring.connect(1, "v").write(0, &noise(1, 8 << 20)).expect("written");
+    let servers: Vec<PathBuf> = (1..=3).map(|server| ring.data(server)).collect();
+    let up = || sum(&super::lines(&text(&ring.data(1)), "tepal_servers_up{"), "");
+    let prometheus = Prometheus::watching(&servers);
+    assert_eq!((up(), prometheus.firing()), (3.0, vec![]));
+
+    ring.kill(3);
+    let of_one = [
+        "TepalServerUnreachable",
+        "TepalServerDown",
+        "TepalVolumeReduced",
+        "TepalVolumeNoSpareCopy",
+        "TepalNotHealthy",
+    ];
+    prometheus.wait_for(&of_one);
+    assert_eq!(up(), 2.0);
+    ring.kill(2);
+    let of_two = ["TepalNoLeader", "TepalNoMajority"];
+    prometheus.wait_for(&of_two);
+    ring.start_all_that_are_down();
+    ring.wait_until_healthy(1, "v");
+    assert_eq!(up(), 3.0);
+    // The addresses of those that were started again are others.
+    let again = Prometheus::watching(&servers);
+    again.wait_for_end_of(&[&of_one[..], &of_two].concat());
+}
+
+#[test]
+fn a_lost_drive_raises_alerts_until_it_returns() {
+    need!("prometheus");
+    let cluster = Plan { drives: 3, ..Plan::default() }.up();
+    cluster.create("v0", "4M", "mirror:2");
+    cluster.connect("v0").write(0, &noise(1, 4 << 20)).expect("written");
+    let prometheus = watching(&cluster);
+    let drive = cluster.drive(0).to_owned();
+    let aside = drive.with_extension("aside");
+    std::fs::rename(&drive, &aside).expect("ours");
+    cluster.wait_for_drive(&drive, "missing");
+    let of_it = ["TepalDriveMissing", "TepalVolumeReduced", "TepalVolumeNoSpareCopy", "TepalNotHealthy"];
+    prometheus.wait_for(&of_it);
+    let states = super::metrics(&cluster, "tepal_drive_state{");
+    assert_eq!(sum(&states, "state=\"missing\""), 1.0);
+    assert_eq!((sum(&states, "state=\"up\""), states.len()), (2.0, 15));
+    std::fs::rename(&aside, &drive).expect("ours");
+    cluster.wait_until_healthy("v0");
+    prometheus.wait_for_end_of(&of_it);
+    let id = cluster.drive_id(&drive);
+    cluster.tepal(&["drive", "offline", &id]).succeeded();
+    prometheus.wait_for(&["TepalDriveMissing"]);
+}
+
+#[test]
+fn a_drive_that_is_removed_with_copies_raises_an_alert() {
+    need!("prometheus");
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "4M", "mirror:2");
+    cluster.connect("v0").write(0, &noise(1, 4 << 20)).expect("written");
+    let prometheus = watching(&cluster);
+    let id = cluster.drive_id(cluster.drive(0));
+    cluster.tepal(&["drive", "rm", &id, "--force"]).succeeded();
+    prometheus.wait_for(&["TepalDriveFailed"]);
+}
+
+#[test]
+fn a_drive_that_fills_up_raises_alerts() {
+    need!("prometheus");
+    let cluster = Plan { drives: 1, ..Plan::default() }.up();
+    cluster.create("v0", "1G", "stripe");
+    let prometheus = watching(&cluster);
+    let mut volume = cluster.connect("v0");
+    let left = || {
+        sum(&super::metrics(&cluster, "tepal_drive_capacity_bytes{"), "")
+            - sum(&super::metrics(&cluster, "tepal_drive_used_bytes{"), "")
+    };
+    let capacity = left();
+    let mut at = 0;
+    while left() > capacity * 0.04 {
+        volume.write(at, &noise(at, 1 << 20)).expect("written");
+        at += 1 << 20;
+    }
+    prometheus.wait_for(&["TepalDriveNearlyFull", "TepalNotHealthy"]);
+    while volume.write(at, &noise(at, 1 << 20)).is_ok() {
+        at += 1 << 20;
+    }
+    let piece = 64 << 10;
+    for offset in (at..at + (4 << 20)).step_by(piece) {
+        let _ = volume.write(offset, &noise(offset, piece)); // to the last extent
+    }
+    prometheus.wait_for(&["TepalDriveFull", "TepalVolumeReduced"]);
+    until("requests that fail to be told", SOON, || {
+        let _ = volume.write(at + (8 << 20), &noise(at, BLOCK));
+        prometheus.firing().contains(&"TepalVolumeErrors".to_owned()).then_some(())
+    });
+}
+
+#[test]
+fn blocks_that_rot_raise_alerts() {
+    need!("prometheus");
+    const BLOCKS: usize = 64;
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "4M", "mirror:2");
+    fill(&mut cluster.connect("v0"), BLOCKS);
+    let prometheus = watching(&cluster);
+    // What is in the log yet has no place that could rot.
+    let drives = [0, 1].map(|number| cluster.drive(number).to_owned());
+    let both = until("blocks in their places", SOON, || {
+        let places = drives.each_ref().map(|drive| places(drive, &[7])[0]);
+        Some((places[0]?, places[1]?))
+    });
+    rot(&drives[0], both.0);
+    cluster.tepal(&["volume", "scrub", "v0"]).succeeded();
+    prometheus.wait_for(&["TepalDriveRots"]);
+    let places = drives.each_ref().map(|drive| places(drive, &[9])[0].expect("in its place"));
+    drives.iter().zip(places).for_each(|(drive, place)| rot(drive, place));
+    let _ = cluster.tepal(&["volume", "scrub", "v0"]);
+    prometheus.wait_for(&["TepalVolumeDamaged"]);
+}
+
+#[test]
+fn a_volume_that_rests_on_its_way_raises_an_alert() {
+    need!("prometheus");
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v0", "16M", "stripe");
+    cluster.connect("v0").write(0, &noise(1, 16 << 20)).expect("written");
+    let prometheus = watching(&cluster);
+    cluster.tepal(&["volume", "relayout", "v0", "--layout", "mirror:2", "--rate", "1M", "--no-wait"]).succeeded();
+    cluster.tepal(&["volume", "pause", "v0"]).succeeded();
+    prometheus.wait_for(&["TepalMigrationPaused"]);
+    cluster.tepal(&["volume", "resume", "v0"]).succeeded();
+    prometheus.wait_for_end_of(&["TepalMigrationPaused"]);
+}
+
+#[test]
+fn a_slow_volume_raises_an_alert() {
+    need!("prometheus");
+    let cluster = Plan { drives: 1, emulate: Some("write=600ms"), ..Plan::default() }.up();
+    cluster.create("v0", "4M", "stripe");
+    let prometheus = watching(&cluster);
+    let mut volume = cluster.connect("v0");
+    until("the alert", SOON, || {
+        volume.write(0, &[1; BLOCK]).expect("written");
+        prometheus.firing().contains(&"TepalVolumeSlow".to_owned()).then_some(())
+    });
+}
