@@ -57,7 +57,7 @@ fn a_half_received_round_is_given_up_by_a_promotion() {
     pair.once(&[]);
     let kept = bytes(&pair.there, &format!("v@{}", pair.newest()));
     fill(&pair.here, 0, 2, 96 * MIB);
-    let replication = pair.start(&["--rate", "16M"]);
+    let replication = pair.start(&["--rate", "8M"]);
     pair.wait_until_there(24 * MIB);
     let error = pair.there.tepal(&["replicate", "promote", "v"]).refused(1);
     assert!(error.contains("in use") && error.contains("--force"), "{error}");

@@ -112,7 +112,7 @@ fn an_import_is_whole_in_its_volume_or_fails_whatever_happens_meanwhile() {
             false if change == CUT_OFF => assert!(round.is_incomplete(), "{what}"),
             // It looked for the volume when the name was nobody's, and began nothing.
             false if change == RENAME => {
-                assert!(what.contains("there is no volume 'z'") && found.as_ref() == Some(&round.before), "{what}");
+                assert!(what.contains("there is no volume 'z'") && found.as_ref() == Some(&round.now), "{what}");
             }
             false => assert!(change == ROLL_BACK, "{what}"),
         }
