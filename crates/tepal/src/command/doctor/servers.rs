@@ -65,9 +65,11 @@ fn majority(seen: &Seen) -> String {
 /// The step that starts a server.
 fn started(seen: &Seen, finding: Finding, id: &str) -> Finding {
     match &seen.dev {
-        Some(folder) => finding.run("start it", format!("tepal --dir {} dev start {id}", folder.display())),
+        Some(folder) => {
+            finding.run("start it, unless it runs", format!("tepal --dir {} dev start {id}", folder.display()))
+        }
         None => finding.run(
-            format!("start it on its own machine as it was started before, or the service that runs it; server {id} keeps its folder"),
+            "start it on its own machine, unless it runs, as it was started before; or the service that runs it. It keeps its data folder",
             "tepal serve --config /etc/tepal.toml",
         ),
     }
@@ -79,12 +81,13 @@ fn of_silent(seen: &Seen, server: &ServerInfo) -> Finding {
         Severity::Warning,
         format!("server {id}"),
         format!("server {id} counts as up and doesn't answer"),
-        "it's paused, overloaded or cut off: clients that need it wait until it answers or is declared down, which takes seconds",
+        "it has ended, is paused, overloaded or cut off: clients that need it wait until it answers, or a majority declares it down",
     );
-    let finding = finding.run("ask again in some seconds: by then it's back, or down", "tepal doctor");
+    let finding = finding.run("ask again in some seconds: with a majority it's back by then, or down", "tepal doctor");
+    let finding = started(seen, finding, &id);
     match &seen.dev {
         Some(folder) => finding.run("if it's paused", format!("tepal --dir {} dev resume {id}", folder.display())),
-        None => finding.hands("look at its machine, its log and its network if that stays so"),
+        None => finding.hands("if it runs, look at its machine, its log and its network"),
     }
 }
 

@@ -166,7 +166,12 @@ fn a_server_that_is_down_is_told_with_when_and_what_lacks_copies() {
 #[test]
 fn a_server_that_is_up_and_silent_is_asked_again_first() {
     let finding = only(|seen| seen.status.servers[2].version.clear());
-    check(&finding, Severity::Warning, &["server s3 counts as up and doesn't answer"], &["tepal doctor"]);
+    check(
+        &finding,
+        Severity::Warning,
+        &["server s3 counts as up and doesn't answer"],
+        &["tepal doctor", "tepal serve"],
+    );
 }
 
 #[test]
