@@ -1,7 +1,7 @@
 //! `tepal doctor`: what is wrong with a cluster, why that matters, and what to do about it.
 //!
-//! It asks servers what they know ([`seen`]) and judges that ([`findings()`]), which is a pure function. Nothing is changed. What it advises
-//! never gives up anything that could be kept: the way back comes first, and commands that lose something aren't among the advice.
+//! It asks servers what they know ([`seen`]) and judges that ([`findings()`]), which is a pure function. Nothing is changed. What it
+//! advises never gives up anything that could be kept: the way back comes first, and commands that lose something aren't among the advice.
 
 mod cluster;
 mod drives;
