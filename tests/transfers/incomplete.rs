@@ -150,7 +150,9 @@ fn an_import_resumed_with_another_image_holds_that_image() {
         Ok::<(), std::io::Error>(())
     };
     let mut import = Piped::start(&cluster, &["volume", "import", "z", "--size", "1400M", "--layout", "mirror:2"]);
-    feed(&mut import, 1, 1300 * MIB).expect("it reads on");
+    feed(&mut import, 1, 1100 * MIB).expect("it reads on");
+    std::thread::sleep(std::time::Duration::from_millis(1_100)); // of so little data, a part is noted once a second at most
+    feed(&mut import, 1, 200 * MIB).expect("it reads on");
     crate::program::until("a part to be noted", crate::program::LIMIT, || {
         (cluster.volume("z")["incomplete"]["done"].as_u64()? > 0).then_some(())
     });
