@@ -92,8 +92,7 @@ fn alerts_fire_and_are_quiet_as_their_tests_say() {
     need!("promtool");
     program::run(&mut promtool(&["check", "rules", "alerts.yml"])).succeeded();
     // It takes 20 s on an idle machine.
-    program::run_within(&mut promtool(&["test", "rules", "alerts_test.yml"]), std::time::Duration::from_secs(300))
-        .succeeded();
+    program::run_within(&mut promtool(&["test", "rules", "alerts_test.yml"]), Duration::from_secs(300)).succeeded();
     let read = |name: &str| std::fs::read_to_string(folder().join(name)).expect(name);
     let alerts = read("alerts.yml");
     let names = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
