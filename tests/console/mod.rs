@@ -53,7 +53,8 @@ fn browse(ring: &Ring, file: &str) -> Command {
 fn all_pages_are_reached_by_eye_ear_finger_and_key() {
     need_browser!();
     let ring = ring();
-    let volumes = (0..110).map(|number| format!("many-{number:03}"));
+    // Called so that the others' names come first, and are in view.
+    let volumes = (0..110).map(|number| format!("row-{number:03}"));
     let table = |name: String| format!("[[volume]]\nname = \"{name}\"\nsize = \"1M\"\nlayout = \"stripe\"\n");
     let file = ring.scratch_file("volumes.toml");
     std::fs::write(&file, volumes.map(table).collect::<String>()).expect("space");
