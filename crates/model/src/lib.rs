@@ -9,6 +9,7 @@ pub mod id;
 pub mod layout;
 pub mod migration;
 pub mod origin;
+pub mod schedule;
 pub mod size;
 pub mod text;
 
