@@ -4,6 +4,7 @@
 
 use crate::access::{KeyHash, Right, Role};
 use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
+use crate::schedule::ScheduleCommand;
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 
@@ -14,8 +15,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
-/// drives in layouts, 14 identities and rights.
-pub const VERSION: u32 = 14;
+/// drives in layouts, 14 identities and rights, 15 schedules.
+pub const VERSION: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -68,6 +69,9 @@ const REPLICAS: u32 = 13;
 
 /// From this version on, there are identities and rights on volumes. Builds before would let everybody in.
 const ACCESS: u32 = 14;
+
+/// From this version on, there are schedules.
+const SCHEDULES: u32 = 15;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -472,6 +476,8 @@ pub enum Command {
     },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
+    /// What is done again and again.
+    Schedule(ScheduleCommand),
 }
 
 /// What changes of the copies of one column.
@@ -518,6 +524,7 @@ impl Command {
             | Command::Withdraw { .. }
             | Command::Reserve { .. }
             | Command::Release { .. } => ACCESS,
+            Command::Schedule(_) => SCHEDULES,
             Command::ReplaceDrive { .. } => REPLACED,
             Command::DriveGrew { .. } => GROWTHS,
             Command::NoteImport { .. } | Command::FinishImport { .. } => IMPORTS,
@@ -588,7 +595,7 @@ impl Command {
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
             AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume,
-            Grant, Received,
+            Grant, Received, Schedule,
         };
         matches!(
             self,
@@ -602,6 +609,7 @@ impl Command {
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
                 | Received { .. }
+                | Schedule(ScheduleCommand::Create { .. } | ScheduleCommand::Take { .. })
         )
     }
 }

@@ -27,6 +27,7 @@ mod rebuild;
 mod record;
 mod refusal;
 mod room;
+mod schedule;
 #[cfg(test)]
 mod scratch;
 mod state;
@@ -53,6 +54,10 @@ pub use record::{
     ServerState, SnapshotId, SnapshotRecord, StateNameError, VolumeRecord, VolumeState,
 };
 pub use refusal::{Refusal, Thing};
+pub use schedule::{
+    Covered, LONGEST_SCHEDULE_NAME, MOST_SCHEDULES, MadeRecord, ScheduleCommand, ScheduleRecord, ScheduleRefusal,
+    Schedules, ScrubRecord, Work, WorkKind, WorkKindError,
+};
 pub use state::State;
 pub use state_machine::apply::check_size;
 pub use state_machine::copy::StateCopyError;

@@ -2,6 +2,7 @@
 //! and nothing was changed.
 
 use crate::record::{DriveState, ServerState};
+use crate::schedule::ScheduleRefusal;
 use serde::{Deserialize, Serialize};
 use tepal_model::text::NAME_RULE;
 use tepal_model::{DriveId, MapId, MigrationStage, ServerId, VolumeId};
@@ -303,6 +304,9 @@ pub enum Refusal {
     #[error("the cluster has used up its 2^32 map ids")]
     NoMapsLeft,
 
+    #[error(transparent)]
+    Schedule(ScheduleRefusal),
+
     #[error("the command has {bytes} bytes, and at most {limit} are taken")]
     TooLong { bytes: usize, limit: usize },
 }
@@ -329,6 +333,8 @@ pub enum Thing {
     Site,
     /// A volume's snapshot.
     Snapshot,
+    /// What is done again and again.
+    Schedule,
 }
 
 impl std::fmt::Display for Thing {
@@ -343,6 +349,7 @@ impl std::fmt::Display for Thing {
             Thing::Volume => "volume",
             Thing::Site => "site",
             Thing::Snapshot => "snapshot",
+            Thing::Schedule => "schedule",
         })
     }
 }

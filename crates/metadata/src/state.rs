@@ -6,6 +6,7 @@ use crate::record::{
     BY_ID, Cleared, ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord,
     MigrationRecord, PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
 };
+use crate::schedule::Schedules;
 use crate::state_machine::copy::StateCopyError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct State {
     pub migrations: BTreeMap<MapId, Arc<MigrationRecord>>,
     /// Who may do what.
     pub access: Arc<Access>,
+    /// What is done again and again.
+    pub schedules: Arc<Schedules>,
     /// The rebuilds of the cluster, in order. No command changes it.
     pub rebuilds: Arc<Vec<RebuildRecord>>,
     /// Of the volumes that have some.
@@ -74,6 +77,7 @@ impl State {
             maps: BTreeMap::new(),
             migrations: BTreeMap::new(),
             access: Arc::default(),
+            schedules: Arc::default(),
             rebuilds: Arc::default(),
             snapshots: BTreeMap::new(),
             names: BTreeMap::new(),

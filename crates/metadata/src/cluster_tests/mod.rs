@@ -6,3 +6,4 @@ mod given_up;
 mod growth;
 mod rebuilt;
 mod rig;
+mod schedules;

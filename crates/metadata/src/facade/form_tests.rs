@@ -2,15 +2,18 @@
 //! volume, and another one that had been removed; `form_2/` to `form_4/` the same by later ones, and in `form_5/` there are
 //! another drive and volume, and a snapshot. In `form_6/` there are two drives, a volume, a clone of it, and another one; in
 //! `form_6_away/` one of two drives was pulled. In `form_7/` a volume was rolled back, it has a clone, and another one is incomplete. In
-//! `form_9/` a drive has a name, and a volume a snapshot and a clone. In `form_10/` a volume is a replica of another.
+//! `form_9/` a drive has a name, and a volume a snapshot and a clone. In `form_10/` a volume is a replica of another. In `form_11_rights/`
+//! there are identities, and rights on volumes.
 
 use super::tests::on_runtime;
 use super::*;
 use crate::query::Value;
+use crate::schedule::{Covered, ScheduleCommand, Schedules, Work};
 use crate::scratch::Scratch;
 use crate::{Access, KeyHash, Right, Role};
 use crate::{CopyStatus, ImportRecord, ReplicaSource, SnapshotId, log_store, state_machine};
 use rusqlite::Connection;
+use tepal_model::schedule::{Rhythm, TimeOfDay};
 use tepal_model::{DriveId, MapId, VolumeId};
 
 fn folder_of_form_1() -> Scratch {
@@ -51,6 +54,10 @@ fn folder_of_form_9() -> Scratch {
 
 fn folder_of_form_10() -> Scratch {
     folder(include_str!("form_10/raft.sql"), include_str!("form_10/cluster.sql"))
+}
+
+fn folder_of_form_11_with_rights() -> Scratch {
+    folder(include_str!("form_11_rights/raft.sql"), include_str!("form_11_rights/cluster.sql"))
 }
 
 fn folder(log: &str, state: &str) -> Scratch {
@@ -108,7 +115,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 11));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 12));
     on_runtime(async {
         let metadata = Metadata::open(scratch.path()).await.unwrap();
         let join = Command::JoinServer { folder: 7, address: "h:2".to_owned(), claim: None };
@@ -122,7 +129,7 @@ fn a_folder_of_form_1_opens_with_all_that_is_in_it_and_is_of_the_newest_form_the
 fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_image_of_a_drive_is_the_newest() {
     let scratch = folder_of_form_2();
     open_whole(scratch.path());
-    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 11));
+    assert_eq!((form(scratch.path(), log_store::FILE), form(scratch.path(), state_machine::FILE)), (2, 12));
     let found = |generation| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -141,7 +148,7 @@ fn a_folder_of_form_2_opens_with_all_that_is_in_it_and_says_from_then_on_which_i
 fn a_folder_of_form_3_opens_with_all_that_is_in_it_and_can_be_told_another_lease() {
     let scratch = folder_of_form_3();
     open_whole(scratch.path());
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
     let by_default = crate::Timing::default().lease.length;
     let set = |ms: Option<u64>| {
         on_runtime(async {
@@ -167,7 +174,7 @@ fn a_folder_of_form_4_opens_with_all_that_is_in_it_and_its_volume_takes_snapshot
     for _ in 0..2 {
         open_whole(scratch.path());
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
     let propose = |command: Option<Command>| {
         on_runtime(async {
             let metadata = Metadata::open(scratch.path()).await.unwrap();
@@ -221,7 +228,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
         assert_eq!(columns(&state, 3), [[d0, d1], [d1, d2], [d2, d0]]);
         assert_eq!((state.snapshots_of(VolumeId(1)).count(), rows), (1, vec![vec![Value::Integer(2)]]));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
     let (map, column, view) = (MapId(1), 0, open(vec![]).0.view());
     let (state, _) = open(vec![Command::BeginMove { map, column, from: d0, to: d2 }]);
     assert_eq!(columns(&state, 1), [vec![d0, d1, d2], vec![d1, d0]]);
@@ -263,7 +270,7 @@ fn a_folder_of_form_6_opens_with_all_that_is_in_it_and_its_volumes_are_whole_unt
         assert!(state.active_volumes().all(|volume| volume.import.is_none()));
         assert_eq!(state.volume_named("c").unwrap().origin, Some(SnapshotId { volume: VolumeId(1), epoch: 1 }));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
     let (name, import) = ("v0".to_owned(), 7);
     let state = open(vec![Command::NoteImport { name: name.clone(), import, done: 512 }]);
     assert_eq!(state.volume_named("v0").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
@@ -288,7 +295,7 @@ fn form_7_opens_and_notes_rollbacks_from_then_on() {
         assert_eq!(state.volume_named("w").unwrap().import, Some(ImportRecord { id: 7, done: 512 }));
         assert!(state.maps[&MapId(1)].columns.iter().flat_map(|it| &it.holders).all(|it| it.status.is_complete()));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
     let state = open(vec![Command::RollBack { volume: "v0".to_owned(), name: "s".to_owned() }]);
     let volume = state.volume_named("v0").unwrap();
     assert!(volume.begun_in == volume.epoch && volume.epoch > 4 && !volume.goes_on_from(3));
@@ -306,7 +313,7 @@ fn form_9_opens_and_has_replicas_from_then_on() {
         assert!(state.active_volumes().all(|volume| volume.replica.is_none()));
         assert!(state.snapshots_of(VolumeId(1)).all(|snapshot| snapshot.copy_of.is_none()));
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
     let source = ReplicaSource { cluster: tepal_model::ClusterId(7), volume: VolumeId(3) };
     let (name, called) = ("w".to_owned(), "volume 'x'".to_owned());
     let state = open(vec![
@@ -331,7 +338,7 @@ fn form_10_opens_and_has_identities_and_rights_from_then_on() {
         assert!(state.volume_named("r2").is_some_and(|volume| volume.replica.is_some()));
         assert_eq!(*state.access, Access::default());
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
     let (name, volume, key) = ("web".to_owned(), "w".to_owned(), KeyHash([7; 32]));
     let state = open(vec![
         Command::AddAuthority { certificate: "PEM".to_owned(), server: ServerId(1) },
@@ -342,6 +349,45 @@ fn form_10_opens_and_has_identities_and_rights_from_then_on() {
     assert_eq!(state.access.right_of(identity, VolumeId(2)), Some(Right::Read));
     assert_eq!(open(vec![]), state);
     assert_eq!(State::from_copy(&state.to_copy()).unwrap(), *state);
+}
+
+#[test]
+fn form_11_opens_and_has_schedules_from_then_on() {
+    let scratch = folder_of_form_11_with_rights();
+    let open = |commands| opened(&scratch, commands);
+    for _ in 0..2 {
+        let state = open(vec![]);
+        let names: Vec<&str> = state.active_volumes().map(|volume| &*volume.name).collect();
+        assert_eq!((names, state.access.grants.len()), (vec!["v0", "w", "c"], 2));
+        assert_eq!(*state.schedules, Schedules::default());
+    }
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
+    let rhythm = Rhythm { every_s: 3600, at: TimeOfDay::default(), ahead: "-05:30".parse().unwrap() };
+    let keep = "daily=7,yearly=1".parse().unwrap();
+    let work = Work::Snapshots { of: Covered::Volume(VolumeId(1)), rhythm, keep };
+    let name = "hourly".to_owned();
+    let state = open(vec![Command::Schedule(ScheduleCommand::Create { name: name.clone(), work, from_s: 9000 })]);
+    let schedule = state.schedules.named("hourly").unwrap().id;
+    let scrubs = Work::Scrubs { pool: Some(crate::DEFAULT_POOL.to_owned()), within_s: 60 };
+    let volume = VolumeId(1);
+    let state = open(vec![
+        Command::Schedule(ScheduleCommand::Create { name: "scrubs".to_owned(), work: scrubs, from_s: 0 }),
+        Command::Schedule(ScheduleCommand::Take { schedule, volume, due_s: 12_600, done_s: Some(9000) }),
+        Command::Schedule(ScheduleCommand::Scrubbed { volume, begun_unix_ms: 5, done_unix_ms: 6 }),
+        Command::Schedule(ScheduleCommand::Pause { name, paused: true, from_s: 0 }),
+    ]);
+    let made: Vec<u64> = state.schedules.made_by(schedule, volume).map(|made| made.due_s).collect();
+    assert_eq!((made, state.schedules.by_id.len(), state.schedules.scrubs.len()), (vec![12_600], 2, 1));
+    assert_eq!(open(vec![]), state);
+    assert_eq!(State::from_copy(&state.to_copy()).unwrap(), *state);
+    for harm in ["UPDATE schedules SET done_s = 1", "UPDATE schedule_snapshots SET schedule = 1", "DELETE FROM scrubs"]
+    {
+        let rotten = Scratch::new();
+        let copy = rotten.path().join(state_machine::FILE);
+        std::fs::copy(scratch.path().join(state_machine::FILE), &copy).unwrap();
+        Connection::open(&copy).and_then(|opened| opened.execute_batch(harm)).unwrap();
+        assert!(state_machine::read(rotten.path()).is_err(), "{harm}");
+    }
 }
 
 #[test]
@@ -367,6 +413,7 @@ fn a_rotten_record_of_any_form_is_noticed_and_left() {
     let (size, name) = ("UPDATE volumes SET size = 512 WHERE name = 'w'", "UPDATE drives SET name = 'x'");
     rot_is_noticed(folder_of_form_9, 9, &[size, "UPDATE snapshots SET epoch = 2", name]);
     rot_is_noticed(folder_of_form_10, 10, &["UPDATE volumes SET replica_volume = 2 WHERE name = 'r2'"]);
+    rot_is_noticed(folder_of_form_11_with_rights, 11, &["UPDATE grants SET right_to = 'admin'"]);
 }
 
 fn rot_is_noticed(folder: fn() -> Scratch, of_form: i64, harms: &[&str]) {
@@ -410,5 +457,5 @@ fn a_drive_that_was_away_in_form_6_counts_as_passed_over() {
         }
         assert_eq!(holders().filter(|holder| holder.drive == here).count(), 64);
     }
-    assert_eq!(form(scratch.path(), state_machine::FILE), 11);
+    assert_eq!(form(scratch.path(), state_machine::FILE), 12);
 }

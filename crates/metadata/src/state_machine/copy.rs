@@ -9,6 +9,7 @@ use super::schema::KIND;
 use crate::database::StoreError;
 use crate::meta_table::put_meta;
 use crate::record::{ColumnRecord, MapRecord, RebuildRecord};
+use crate::schedule::{MadeRecord, ScheduleRecord, Schedules, ScrubRecord};
 use crate::state::State;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -193,6 +194,7 @@ pub fn encode(state: &State) -> Vec<u8> {
     writer.records::<crate::access::GrantRecord>(access.grants.values().map(|record| record.values()));
     let reservations = access.reservations.values().map(|record| record.values());
     writer.records::<crate::access::ReservationRecord>(reservations);
+    put_schedules(&mut writer, &state.schedules);
     writer.begin("counters", &["name", "next"], counters.len());
     for counter in counters {
         let name = Cell::Text(writer.text(counter.name));
@@ -216,6 +218,12 @@ pub fn encode(state: &State) -> Vec<u8> {
     }
     out.extend(writer.rows);
     out
+}
+
+fn put_schedules(writer: &mut Writer, schedules: &Schedules) {
+    writer.records::<ScheduleRecord>(schedules.by_id.values().map(|record| record.values()));
+    writer.records::<MadeRecord>(super::schedules::made_rows(schedules).into_iter());
+    writer.records::<ScrubRecord>(schedules.scrubs.values().map(|record| record.values()));
 }
 
 fn put_columns(writer: &mut Writer, state: &State) {

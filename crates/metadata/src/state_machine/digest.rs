@@ -7,6 +7,7 @@
 use super::access;
 use super::apply::Change;
 use super::rows::{MapRow, Record};
+use super::schedules;
 use crate::record::{ColumnRecord, HolderRecord, JoinRecord, MapRecord};
 use crate::state::{Counters, State};
 use rusqlite::types::Value;
@@ -33,6 +34,7 @@ impl Digest {
         let records = records.chain(state.snapshots.values().flat_map(|snapshots| snapshots.values()).map(of));
         let records = records.chain(state.migrations.values().map(of));
         let records = records.chain(access::sums(&state.access));
+        let records = records.chain(schedules::sums(&state.schedules));
         Digest(records.fold(0, u32::wrapping_add))
     }
 
@@ -191,6 +193,7 @@ fn steps(before: &State, change: &Change) -> Vec<(&'static str, String, u32, u32
             ("snapshots", key, old_sum, 0)
         }
         Change::Access(change) => change.step(&before.access),
+        Change::Schedules(change) => change.step(&before.schedules),
         Change::Event(_) => return Vec::new(),
     }]
 }

@@ -12,6 +12,7 @@ pub mod copy;
 mod digest;
 mod machine;
 mod rows;
+mod schedules;
 mod schema;
 mod snapshot;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::access;
 use super::apply::Change;
+use super::schedules;
 use crate::record::{
     ClusterRecord, ColumnRecord, CopyRecord, DriveRecord, EVENTS_KEPT, HolderRecord, ImportRecord, JoinRecord,
     MapRecord, MigrationRecord, PoolRecord, ReplicaRecord, ReplicaSource, ServerRecord, SnapshotId, SnapshotRecord,
@@ -516,6 +517,7 @@ pub fn write(connection: &Connection, changes: &[Change], before: &Counters, aft
                 connection.prepare_cached(sql)?.execute([volume.0, (*epoch).into()])?;
             }
             Change::Access(change) => change.write(connection)?,
+            Change::Schedules(change) => change.write(connection)?,
             Change::Event(event) => {
                 let sql = "INSERT INTO events (seq, unix_ms, kind, subject, text, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
                 let row = (event.seq, event.unix_ms, &event.kind, &event.subject, &event.text, &event.who);
@@ -550,7 +552,8 @@ pub fn all_of(state: &State) -> Vec<Change> {
     let changes = changes.chain(state.migrations.values().cloned().map(Change::Migration));
     let snapshots = state.snapshots.values().flat_map(|all| all.values().cloned());
     let changes = changes.chain(snapshots.map(Change::Snapshot));
-    changes.chain(access::all_of(&state.access).map(Change::Access)).collect()
+    let changes = changes.chain(access::all_of(&state.access).map(Change::Access));
+    changes.chain(schedules::all_of(&state.schedules).map(Change::Schedules)).collect()
 }
 
 pub fn put<R: Record>(connection: &Connection, record: &R) -> rusqlite::Result<()> {
@@ -614,6 +617,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<State> {
         Arc::make_mut(snapshots).insert(snapshot.epoch, Arc::new(snapshot));
     }
     state.access = Arc::new(access::load(connection)?);
+    state.schedules = Arc::new(schedules::load(connection)?);
     state.counters = load_counters(connection)?;
     Ok(state)
 }

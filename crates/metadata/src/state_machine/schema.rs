@@ -163,6 +163,41 @@ pub const KIND: Kind = Kind {
             holder TEXT,                    -- who alone may write, by its own word; null: everybody
             number INTEGER NOT NULL         -- counts who came and went: connections of earlier numbers are cut off
         ) STRICT;
+        -- What is done again and again.
+        CREATE TABLE schedules (
+            id INTEGER PRIMARY KEY,         -- never used again
+            name TEXT NOT NULL UNIQUE,
+            work TEXT NOT NULL,             -- snapshots, scrubs
+            volume INTEGER,                 -- volumes.id, of which snapshots are made
+            pool TEXT,                      -- pools.name, if it's about all volumes of that
+            every_s INTEGER,                -- of snapshots: seconds from one time to the next
+            at TEXT,                        -- one of the times of the day, of local clocks
+            zone TEXT,                      -- of these clocks: UTC, or as +02:00
+            keep TEXT,                      -- how many stay of each kind
+            within_s INTEGER,               -- of scrubs: seconds for which no volume stays unscrubbed
+            paused INTEGER NOT NULL,        -- 1 if it rests
+            created_unix_ms INTEGER NOT NULL,
+            done_s INTEGER NOT NULL,        -- times up to this one are over, in seconds since 1970
+            last_run_unix_ms INTEGER,
+            missed INTEGER NOT NULL,        -- how many times have passed without a run
+            last_missed_s INTEGER,          -- the last of them, in seconds since 1970
+            error TEXT                      -- what went wrong in its last run
+        ) STRICT;
+        -- The snapshots that schedules have made, and may remove.
+        CREATE TABLE schedule_snapshots (
+            volume INTEGER NOT NULL,        -- snapshots.volume
+            epoch INTEGER NOT NULL,         -- snapshots.epoch
+            schedule INTEGER NOT NULL,      -- schedules.id
+            due_s INTEGER NOT NULL,         -- the time that it was made for, in seconds since 1970
+            held TEXT,                      -- why it's there, though it isn't kept any more
+            PRIMARY KEY (volume, epoch)
+        ) STRICT, WITHOUT ROWID;
+        -- The last whole scrub of each volume.
+        CREATE TABLE scrubs (
+            volume INTEGER PRIMARY KEY,     -- volumes.id
+            begun_unix_ms INTEGER NOT NULL, -- what was there then was read
+            done_unix_ms INTEGER NOT NULL
+        ) STRICT;
         CREATE TABLE counters (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT;
     ",
     steps: &[
@@ -176,5 +211,6 @@ pub const KIND: Kind = Kind {
         super::upgrade::from_form_8,
         super::upgrade::from_form_9,
         super::upgrade::from_form_10,
+        super::upgrade::from_form_11,
     ],
 };

@@ -6,12 +6,14 @@ use crate::command::{Command, Proposal, VERSION};
 use crate::consensus::{LeaderId, LogId, Payload};
 use crate::database::StoreError;
 use crate::record::{Cleared, DEFAULT_POOL, DriveState, DriveUse, EVENTS_KEPT, ServerState};
+use crate::schedule::{Covered, ScheduleCommand, Work};
 use crate::scratch::Scratch;
 use crate::state::State;
 use openraft::vote::RaftLeaderId;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::Path;
+use tepal_model::schedule::{Ahead, Keep, Rhythm, TimeOfDay};
 use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
 
 fn setup() -> Command {
@@ -148,6 +150,35 @@ fn snapshot_command() -> impl Strategy<Value = Command> {
     })
 }
 
+fn schedule_command() -> impl Strategy<Value = Command> {
+    let name = prop_oneof![4 => Just("a"), 1 => Just("b")].prop_map(str::to_owned);
+    // Ids of schedules are numbers of events.
+    let given = (0u8..14, name, 5u64..12, (1u64..3).prop_map(VolumeId), 0u64..6, 0u32..5, any::<bool>());
+    given.prop_map(|(what, name, schedule, volume, time, epoch, yes)| {
+        let of = if yes { Covered::Volume(volume) } else { Covered::Pool(DEFAULT_POOL.to_owned()) };
+        let rhythm = Rhythm { every_s: 1, at: TimeOfDay::default(), ahead: Ahead::default() };
+        let keep = Keep { last: epoch, hourly: 1, ..Keep::default() };
+        let work = match what % 3 {
+            0 => Work::Scrubs { pool: yes.then(|| DEFAULT_POOL.to_owned()), within_s: 10 },
+            _ => Work::Snapshots { of, rhythm, keep },
+        };
+        Command::Schedule(match what {
+            0..3 => ScheduleCommand::Create { name, work, from_s: time },
+            3 => ScheduleCommand::Change { name, work, from_s: time },
+            4 => ScheduleCommand::Pause { name, paused: yes, from_s: time },
+            5 => ScheduleCommand::Remove { name },
+            6..10 => ScheduleCommand::Take { schedule, volume, due_s: time, done_s: yes.then_some(time) },
+            10 => {
+                let (due, error) = (yes.then_some((time, time + 1)), yes.then(|| "e".to_owned()));
+                ScheduleCommand::Ran { schedule, due, at_unix_ms: u64::MAX, missed: Some((time, time)), error }
+            }
+            11 => ScheduleCommand::Expire { schedule, volume, epoch },
+            12 => ScheduleCommand::Hold { schedule, volume, epoch, why: "h".to_owned() },
+            _ => ScheduleCommand::Scrubbed { volume, begun_unix_ms: time, done_unix_ms: u64::MAX },
+        })
+    })
+}
+
 /// A cluster with a drive and a volume.
 fn furnished() -> [Command; 3] {
     let (server, pool) = (ServerId(1), DEFAULT_POOL.to_owned());
@@ -191,6 +222,25 @@ pub fn check_references(state: &State) {
         assert!(drive.state_view <= state.view());
     }
     check_readers(state);
+    check_schedules(state);
+}
+
+fn check_schedules(state: &State) {
+    let is_active = |id: VolumeId| state.active_volumes().any(|volume| volume.id == id);
+    for schedule in state.schedules.by_id.values() {
+        match &schedule.work {
+            Work::Snapshots { of: Covered::Volume(id), .. } => assert!(is_active(*id), "{schedule:?}"),
+            Work::Snapshots { of: Covered::Pool(pool), .. } | Work::Scrubs { pool: Some(pool), .. } => {
+                assert!(state.pools.contains_key(pool), "{schedule:?}");
+            }
+            Work::Scrubs { pool: None, .. } => {}
+        }
+    }
+    for made in state.schedules.made.values().flat_map(|made| made.values()) {
+        assert!(state.schedules.by_id.contains_key(&made.schedule), "{made:?}");
+        assert!(state.snapshots_of(made.volume).any(|snapshot| snapshot.epoch == made.epoch), "{made:?}");
+    }
+    assert!(state.schedules.scrubs.keys().all(|volume| is_active(*volume)));
 }
 
 fn check_migrations(state: &State) {
@@ -308,7 +358,7 @@ proptest! {
     fn the_database_holds_what_memory_does_whatever_is_done(
         has_volume in any::<bool>(),
         commands in prop::collection::vec(prop_oneof![
-            3 => command(), 2 => snapshot_command(), 2 => move_command(), 2 => migration_command()
+            3 => command(), 2 => snapshot_command(), 2 => move_command(), 2 => migration_command(), 3 => schedule_command()
         ], 1..60),
     ) {
         let begin = furnished().into_iter().take(if has_volume { 3 } else { 1 });

@@ -133,6 +133,28 @@ pub fn from_form_10(connection: &Connection, file: &Path) -> Result<(), StoreErr
     checked(connection, file, Digest::of).map(drop)
 }
 
+/// Form 11 knows no schedules.
+pub fn from_form_11(connection: &Connection, file: &Path) -> Result<(), StoreError> {
+    if has_column(connection, file, "schedules", "done_s")? {
+        return Ok(());
+    }
+    checked(connection, file, Digest::of).map(drop)
+}
+
+/// There are none before form 12.
+const SCHEDULES: &str = "CREATE TABLE IF NOT EXISTS schedules (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, work TEXT NOT NULL, volume INTEGER, pool TEXT, every_s INTEGER, at TEXT,
+        zone TEXT, keep TEXT, within_s INTEGER, paused INTEGER NOT NULL, created_unix_ms INTEGER NOT NULL, done_s INTEGER NOT NULL,
+        last_run_unix_ms INTEGER, missed INTEGER NOT NULL, last_missed_s INTEGER, error TEXT
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS schedule_snapshots (
+        volume INTEGER NOT NULL, epoch INTEGER NOT NULL, schedule INTEGER NOT NULL, due_s INTEGER NOT NULL, held TEXT,
+        PRIMARY KEY (volume, epoch)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS scrubs (
+        volume INTEGER PRIMARY KEY, begun_unix_ms INTEGER NOT NULL, done_unix_ms INTEGER NOT NULL
+    ) STRICT;";
+
 /// There is nobody in it before form 11.
 const ACCESS: &str = "CREATE TABLE IF NOT EXISTS authorities (
         number INTEGER PRIMARY KEY, certificate TEXT NOT NULL, server TEXT NOT NULL
@@ -258,6 +280,7 @@ fn with_generations(
 
 fn checked(connection: &Connection, file: &Path, digest: impl Fn(&State) -> Digest) -> Result<State, StoreError> {
     connection.execute_batch(ACCESS).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(SCHEDULES).map_err(StoreError::sqlite(file))?;
     // A copy of the state has no events.
     if has_column(connection, file, "events", "seq")? && !has_column(connection, file, "events", "who")? {
         connection.execute_batch("ALTER TABLE events ADD COLUMN who TEXT").map_err(StoreError::sqlite(file))?;

@@ -356,6 +356,7 @@ impl Draft {
             return Err(Refusal::PoolInUse { name: name.to_owned(), drives, volumes });
         }
         self.drop_pool(name);
+        self.drop_schedules_of_pool(name);
         self.event("pool", name, "removed".to_owned());
         Ok(Reply::Done)
     }

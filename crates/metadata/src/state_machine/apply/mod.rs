@@ -48,6 +48,9 @@ mod replacing;
 mod replica_tests;
 mod replicas;
 #[cfg(test)]
+mod schedule_tests;
+mod schedules;
+#[cfg(test)]
 mod server_tests;
 #[cfg(test)]
 pub mod snapshot_tests;
@@ -66,6 +69,7 @@ use crate::record::{
 use crate::refusal::{Refusal, Thing};
 use crate::state::State;
 use crate::state_machine::access::AccessChange;
+use crate::state_machine::schedules::ScheduleChange;
 use std::sync::Arc;
 use tepal_model::text::{is_name, shown};
 use tepal_model::{DriveId, Epoch, MapId, ServerId, VolumeId};
@@ -93,6 +97,7 @@ pub enum Change {
     Snapshot(Arc<SnapshotRecord>),
     SnapshotGone(VolumeId, Epoch),
     Access(AccessChange),
+    Schedules(ScheduleChange),
     Event(EventRecord),
 }
 
@@ -201,6 +206,7 @@ impl Draft {
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => self.record_event(kind, subject, text),
+            Command::Schedule(command) => self.carry_out_of_schedule(command),
             about_access => self.carry_out_of_access(about_access),
         }
     }
@@ -332,6 +338,7 @@ impl Draft {
             }
         }
         self.changes.push(Change::SnapshotGone(volume, epoch));
+        self.forget_made(volume, epoch);
     }
 }
 

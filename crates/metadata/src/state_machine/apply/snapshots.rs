@@ -133,6 +133,7 @@ impl Draft {
         let snapshot = self.snapshot(&record, name)?;
         self.check_not_needed(&record, &snapshot)?;
         self.check_snapshot_name(&record, new_name)?;
+        self.forget_made(snapshot.volume, snapshot.epoch); // who gives it a name wants to have it
         self.put_snapshot(SnapshotRecord { name: new_name.to_owned(), ..snapshot });
         self.event("snapshot", &subject(volume, new_name), format!("renamed from {name}"));
         Ok(Reply::Done)
