@@ -226,7 +226,7 @@ fn an_old_copy_of_one_database_is_noticed() {
 #[test]
 fn a_folder_of_a_newer_build_is_refused_and_left_as_it_is() {
     let images = Images::make();
-    for (file, newest) in [("raft.db", 2), ("cluster.db", 11)] {
+    for (file, newest) in [("raft.db", 2), ("cluster.db", 12)] {
         let error = images.open_harmed(STOPPED, file, |folder| {
             let connection = rusqlite::Connection::open(folder.join(file)).unwrap();
             connection.execute_batch(&format!("PRAGMA user_version={}", newest + 1)).unwrap();
