@@ -27,6 +27,7 @@ mod power;
 mod rebuild;
 mod relayout;
 mod replication;
+mod schedules;
 mod servers;
 mod snapshots;
 mod transfers;

@@ -19,7 +19,7 @@ fn written(text: &str) -> BTreeSet<String> {
     types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
 }
 
-/// A cluster with everything that has metrics: a volume on its way, a replica, a certificate.
+/// A cluster with everything that has metrics: a volume on its way, a replica, a certificate, a schedule.
 fn with_everything() -> Cluster {
     // So slow that the volume is on its way for long.
     let cluster = Plan { drives: 2, emulate: Some("bandwidth=20M"), ..Plan::default() }.up();
@@ -32,6 +32,7 @@ fn with_everything() -> Cluster {
     let mut replicate = cluster.command();
     replicate.args(["replicate", "small", &api, "--as", "copy", "--once"]).env("TEPAL_TO_TOKEN", token.trim());
     program::run(&mut replicate).succeeded();
+    cluster.tepal(&["schedule", "create", "scrubs", "--scrub"]).succeeded();
     let identity = cluster.folder().join("identity");
     cluster.tepal(&["identity", "create", "web", "--to", identity.to_str().expect("text")]).succeeded();
     cluster.tepal(&["volume", "relayout", "v0", "--layout", "mirror:2", "--rate", "256K", "--no-wait"]).succeeded();

@@ -52,6 +52,18 @@ enum Repaired {
 impl<W: World> Volume<W> {
     /// `progress` is told how many blocks, copies counted, are done.
     pub async fn scrub(&self, progress: impl Fn(u64)) -> Result<ScrubSummary, IoError> {
+        let at_once = |blocks| {
+            progress(blocks);
+            std::future::ready(())
+        };
+        self.scrub_paced(at_once).await
+    }
+
+    /// The same, which goes on when what it's told has come to its end.
+    pub async fn scrub_paced<F: Future<Output = ()>>(
+        &self,
+        progress: impl Fn(u64) -> F,
+    ) -> Result<ScrubSummary, IoError> {
         let mut summary = ScrubSummary::default();
         // Columns whose primary doesn't answer.
         let mut silent = BTreeSet::new();
@@ -66,8 +78,7 @@ impl<W: World> Volume<W> {
             let checked = std::cell::Cell::new(summary.blocks_checked);
             let report = drive.scrub(Some(map.id()), |blocks| {
                 checked.set(checked.get() + blocks);
-                progress(checked.get());
-                std::future::ready(())
+                progress(checked.get())
             });
             let report = match report.await {
                 Ok(report) => report,

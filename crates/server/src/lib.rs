@@ -40,6 +40,7 @@ mod peers;
 pub mod private_file;
 pub mod rebuild;
 mod relay;
+mod scheduling;
 mod serve;
 mod tasks;
 pub mod unserved;

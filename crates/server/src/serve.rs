@@ -2,7 +2,7 @@
 
 use crate::access::{self, Access, Claims, Credentials};
 use crate::agreed::Followed;
-use crate::api::{self, Api};
+use crate::api::{self, Api, Steward};
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::damage::{DamageEvents, DamageFile, Scrubs};
@@ -23,6 +23,7 @@ use crate::nbd::Front;
 use crate::nbd::exports::ServerExports;
 use crate::observed::{DamageOf, Observations};
 use crate::relay::Reporter;
+use crate::scheduling;
 use crate::tasks;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
@@ -216,6 +217,7 @@ impl Running {
         );
         tasks::spawn(moving::keep_even(parts, api.survey(), config.replace_after));
         tasks::spawn(volumes.follow());
+        run_schedules(&metadata, &api.steward());
         tasks::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tasks::spawn(damage.clone().keep());
         tasks::spawn(events.keep());
@@ -269,6 +271,14 @@ fn open_damage(config: &Config, metadata: &Metadata, observations: &Observations
     let metadata = metadata.clone();
     let is_there = move |whose: DamageOf| whose.is_in(&metadata.state());
     DamageFile::open(&config.data, observations.clone(), is_there)
+}
+
+/// While this server leads the metadata.
+fn run_schedules(metadata: &Metadata, steward: &Steward) {
+    let clock = scheduling::wall_clock_ms;
+    tasks::spawn(scheduling::keep_running(metadata.clone(), steward.clone(), clock));
+    tasks::spawn(scheduling::keep_scrubbing(metadata.clone(), steward.clone(), clock));
+    tasks::spawn(scheduling::keep_expiring(metadata.clone(), steward.clone()));
 }
 
 /// Until the server stops.

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tepal_drive::GrowError;
-use tepal_metadata::{ProposeError, QueryError, Refusal};
+use tepal_metadata::{ProposeError, QueryError, Refusal, ScheduleRefusal};
 use tepal_model::IoError;
 
 #[derive(Debug)]
@@ -18,6 +18,14 @@ pub struct Failure(ApiError);
 impl Failure {
     pub fn new(kind: ErrorKind, error: impl ToString) -> Self {
         Failure(ApiError { error: error.to_string().replace(['\n', '\r'], " "), kind })
+    }
+
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    pub fn text(&self) -> &str {
+        &self.0.error
     }
 
     pub fn bad(error: impl ToString) -> Self {
@@ -66,6 +74,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoMap(_)
         | Refusal::NoColumn { .. }
         | Refusal::NoMove { .. }
+        | Refusal::Schedule(ScheduleRefusal::None(_))
         | Refusal::NoMigration(_) => ErrorKind::NotFound,
         Refusal::ClusterExists { .. }
         | Refusal::NoCluster
@@ -139,6 +148,16 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::StateTooLong { .. }
         | Refusal::ServerReplaced(_)
         | Refusal::FolderOld(_)
+        | Refusal::Schedule(
+            ScheduleRefusal::Exists(_)
+            | ScheduleRefusal::TooMany { .. }
+            | ScheduleRefusal::Other(_)
+            | ScheduleRefusal::Changed(_)
+            | ScheduleRefusal::NotCovered { .. }
+            | ScheduleRefusal::NotMade { .. }
+            | ScheduleRefusal::Kept { .. }
+            | ScheduleRefusal::HasClones { .. },
+        )
         | Refusal::Late => ErrorKind::Conflict,
         Refusal::ClusterId
         | Refusal::Lease { .. }
@@ -157,6 +176,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Certificate { .. }
         | Refusal::TooManyGroups { .. }
         | Refusal::NotReplicated
+        | Refusal::Schedule(ScheduleRefusal::Name { .. } | ScheduleRefusal::Rule { .. })
         | Refusal::TooLong { .. } => ErrorKind::BadRequest,
     }
 }

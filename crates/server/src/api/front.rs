@@ -4,6 +4,7 @@
 //! token and waits for nothing of ours makes room for a new one.
 
 use super::drives::Survey;
+use super::schedules::Steward;
 use super::{Api, Context, Who, console, live, router};
 use crate::access::{Credentials, Peer};
 use crate::connection::HANDSHAKE;
@@ -45,6 +46,7 @@ pub struct Front {
     most: usize,
     accepting: JoinHandle<()>,
     survey: Survey,
+    steward: Steward,
 }
 
 impl Front {
@@ -58,16 +60,22 @@ impl Front {
         let relay = api.relay.clone();
         let context = Arc::new(Context::new(api, token, stopping.clone()));
         let (survey, surplus) = (Survey::new(&context), context.surplus_here.clone());
+        let steward = Steward::new(&context);
         live::watch_over(&context);
         let router = router(context);
         relay.open(router.clone());
         let accepting = tokio::spawn(accept((listener, door), router, (places.clone(), most), surplus, stopping));
-        Front { stop, places, most, accepting, survey }
+        Front { stop, places, most, accepting, survey, steward }
     }
 
     /// What all servers say of their drives.
     pub fn survey(&self) -> Survey {
         self.survey.clone()
+    }
+
+    /// What running schedules takes.
+    pub fn steward(&self) -> Steward {
+        self.steward.clone()
     }
 
     /// Accepts nobody any more, and lets what is under way finish for a while.

@@ -3,9 +3,10 @@
 use super::drives::of_server;
 use super::failure::Failure;
 use super::requests::Readings;
-use super::types::{DriveInfo, ErrorKind, Health, Migration, MigrationState, VolumeInfo, VolumeState};
-use super::{Context, Shared, cluster, exposition, volumes};
+use super::types::{DriveInfo, ErrorKind, Health, Migration, MigrationState, ScheduleInfo, VolumeInfo, VolumeState};
+use super::{Context, Shared, cluster, exposition, schedules, volumes};
 use crate::moving;
+use crate::scheduling::{unscrubbed_since_ms, wall_clock_ms};
 use crate::world::ServerWorld;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -109,6 +110,26 @@ const OF_VOLUME_INFOS: [Gauged<VolumeInfo>; 4] = [
 const OF_SNAPSHOTS: [Gauged<(String, u64)>; 1] =
     [("volume_snapshots", "Snapshots that the volume has", |(_, count)| Some(*count))];
 
+/// Of a volume, by its name.
+const OF_SCRUBS: [Gauged<(String, u64)>; 1] = [(
+    "volume_scrubbed_timestamp_seconds",
+    "When the last whole scrub on record began, or when the volume was made if there's none: no older rot is unnoticed",
+    |(_, since)| Some(since / 1000),
+)];
+
+/// Of a schedule, by its name, as agreed.
+const OF_SCHEDULES: [Gauged<ScheduleInfo>; 5] = [
+    ("schedule_missed_total", "Times that passed without the run that was due", |schedule| Some(schedule.missed)),
+    ("schedule_last_run_timestamp_seconds", "When it was run last; 0 if it wasn't", |schedule| {
+        Some(schedule.last_run_unix_ms.unwrap_or(0) / 1000)
+    }),
+    ("schedule_failed", "1 if something went wrong in its last run", |schedule| Some(schedule.error.is_some().into())),
+    ("schedule_paused", "1 if it rests until it's resumed", |schedule| Some(schedule.paused.into())),
+    ("schedule_held_snapshots", "Its snapshots that it doesn't keep any more, and can't remove", |schedule| {
+        Some(schedule.held.len() as u64)
+    }),
+];
+
 /// Of a volume that goes to another layout, by its name.
 const OF_MIGRATIONS: [Gauged<(String, Migration)>; 6] = [
     ("volume_migration_done_bytes", "Bytes of the volume, holes too, that have their new layout", |(_, way)| {
@@ -187,6 +208,7 @@ pub async fn show(State(context): State<Shared>) -> Result<Response, Failure> {
     of_this_server(&mut registry, &context);
     of_drives(&mut registry, &context);
     of_volumes(&mut registry, &context);
+    of_schedules(&mut registry, &context);
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|error| Failure::new(ErrorKind::Internal, error))?;
     Ok(([(CONTENT_TYPE, exposition::CONTENT)], exposition::of_open_metrics(&text)).into_response())
@@ -237,12 +259,22 @@ fn of_volumes(registry: &mut Registry, context: &Context) {
     );
     let counted = state.active_volumes().map(|record| (record.name.clone(), state.count_snapshots(record.id) as u64));
     register(registry, &OF_SNAPSHOTS, &counted.collect::<Vec<_>>(), |(name, _)| label(name));
+    let now = wall_clock_ms();
+    let scrubbed = state.active_volumes().map(|record| (record.name.clone(), unscrubbed_since_ms(&state, record, now)));
+    register(registry, &OF_SCRUBS, &scrubbed.collect::<Vec<_>>(), |(name, _)| label(name));
     let ways: Vec<_> = infos.into_iter().filter_map(|info| Some((info.name, info.migration?))).collect();
     register(registry, &OF_MIGRATIONS, &ways, |(name, _)| label(name));
     context.observations.keep(|id| volumes.iter().any(|volume| volume.id() == id));
     let observed: Vec<_> = volumes.iter().map(|v| (v.spec().name, context.observations.of(v.id()))).collect();
     let meters = observed.iter().map(|(name, observed)| (name.clone(), &observed.meter));
     registry.register_collector(Box::new(Readings::take("volume_request", "volume", meters)));
+}
+
+fn of_schedules(registry: &mut Registry, context: &Context) {
+    let state = context.parts.metadata.state();
+    let infos: Vec<ScheduleInfo> =
+        state.schedules.by_id.values().map(|record| schedules::info(&state, record)).collect();
+    register(registry, &OF_SCHEDULES, &infos, |schedule| ("schedule", schedule.name.clone()));
 }
 
 /// Of its drives, open or not.

@@ -30,6 +30,7 @@ mod relay;
 mod replication;
 mod requests;
 mod resizing;
+mod schedules;
 mod scrub;
 mod snapshots;
 mod sql;
@@ -39,6 +40,7 @@ mod volumes;
 
 pub use crate::api_types as types;
 pub use front::Front;
+pub use schedules::{Steward, TakeError};
 
 use crate::access::{Access, CERTIFICATES};
 use crate::damage::Scrubs;
@@ -270,6 +272,11 @@ fn managing() -> Router<Shared> {
         .route(route::SNAPSHOT_RENAME, post(snapshots::rename))
         .route(route::SNAPSHOT_ROLLBACK, post(snapshots::roll_back))
         .route(route::SNAPSHOT_CLONE, post(snapshots::clone))
+        .route(route::SCHEDULES, get(schedules::list).post(schedules::create))
+        .route(route::SCHEDULE, get(schedules::show).post(schedules::change).delete(schedules::remove))
+        .route(route::SCHEDULE_PAUSE, post(schedules::pause))
+        .route(route::SCHEDULE_RESUME, post(schedules::resume))
+        .route(route::SCHEDULE_RUN, post(schedules::run))
 }
 
 /// The bytes of volumes and snapshots, and who goes on to read or write them.
@@ -407,6 +414,7 @@ fn shown_by(command: &Command, state: &State) -> String {
         | Command::RemoveDrive { .. } => "tepal drive ls".to_owned(),
         Command::RemoveServer { .. } | Command::SetServerDraining { .. } => "tepal server ls".to_owned(),
         Command::SetLease { .. } => "tepal cluster show".to_owned(),
+        Command::Schedule(_) => "tepal schedule ls".to_owned(),
         Command::AddIdentity { .. } | Command::RenewIdentity { .. } | Command::RemoveIdentity { .. } => {
             "tepal identity ls".to_owned()
         }

@@ -1,39 +1,59 @@
 //! Scrubs of volumes, asked for and looked at. Each server scrubs the columns that it leads; this puts them together.
 
-use super::extract::Named;
+use super::extract::{Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
-use super::types::{BY_ID, Scrub, ScrubState, path, route};
+use super::types::{BY_ID, Scrub, ScrubQuery, ScrubState, path, route};
 use super::{Context, Shared, volumes};
 use crate::damage::union;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tepal_metadata::{self as metadata, DriveState};
 use tepal_model::{DriveId, VolumeId};
 
-pub async fn start(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
-    let volume = volumes::served(&context, &name.0).await?;
+pub async fn start(
+    State(context): State<Shared>,
+    scope: Scope,
+    name: Named,
+    Options(query): Options<ScrubQuery>,
+) -> Result<Json<Scrub>, Failure> {
+    begin(&context, scope, &name.0, query).await.map(Json)
+}
+
+/// Has it begin at all servers of the scope.
+pub async fn begin(context: &Context, scope: Scope, name: &str, query: ScrubQuery) -> Result<Scrub, Failure> {
+    let volume = volumes::served(context, name).await?;
     let id = volume.id();
     let called = volume.spec().name;
-    context.scrubs.start(volume);
+    context.scrubs.start(volume, query.take_ms.map(Duration::from_millis));
     let own = context.scrubs.report(id, &called);
-    Ok(Json(with_others(&context, scope, Method::POST, own).await))
+    Ok(with_others(context, scope, (Method::POST, query), own).await)
 }
 
 pub async fn show(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Scrub>, Failure> {
-    let volume = volumes::served(&context, &name.0).await?;
-    let own = context.scrubs.report(volume.id(), &volume.spec().name);
-    Ok(Json(with_others(&context, scope, Method::GET, own).await))
+    look(&context, scope, &name.0).await.map(Json)
 }
 
-async fn with_others(context: &Context, scope: Scope, method: Method, own: Scrub) -> Scrub {
+/// The one that runs, or the last one, of all servers of the scope.
+pub async fn look(context: &Context, scope: Scope, name: &str) -> Result<Scrub, Failure> {
+    let volume = volumes::served(context, name).await?;
+    let own = context.scrubs.report(volume.id(), &volume.spec().name);
+    let all = with_others(context, scope, (Method::GET, ScrubQuery::default()), own).await;
+    let state = context.parts.metadata.state();
+    let recorded = state.schedules.scrubs.get(&volume.id()).map(|record| record.begun_unix_ms);
+    Ok(Scrub { recorded_unix_ms: recorded, ..all })
+}
+
+async fn with_others(context: &Context, scope: Scope, (method, query): (Method, ScrubQuery), own: Scrub) -> Scrub {
     if scope == Scope::Own {
         return own;
     }
-    let others =
-        context.have_others_do::<Scrub>(method, &path(route::VOLUME_SCRUB, &format!("{BY_ID}{}", own.volume_id))).await;
+    let take = query.take_ms.map(|ms| format!("?take_ms={ms}")).unwrap_or_default();
+    let asked = path(route::VOLUME_SCRUB, &format!("{BY_ID}{}", own.volume_id)) + &take;
+    let others = context.have_others_do::<Scrub>(method, &asked).await;
     let all = others.into_iter().filter_map(|(_, said)| said).fold(own, put_together);
     Scrub { unchecked_drives: of_those_that_count(&context.parts.metadata.state(), &all), ..all }
 }
@@ -79,6 +99,7 @@ fn put_together(mut all: Scrub, other: Scrub) -> Scrub {
     }
     all.error = all.error.or(other.error);
     all.done_unix_ms = all.done_unix_ms.max(other.done_unix_ms);
+    all.begun_unix_ms = [all.begun_unix_ms, other.begun_unix_ms].into_iter().flatten().min();
     all
 }
 
@@ -102,6 +123,8 @@ mod tests {
             damaged_snapshots: Vec::new(),
             error: (state == ScrubState::Failed).then(|| "no".to_owned()),
             done_unix_ms: (state == ScrubState::Done).then_some(offset),
+            begun_unix_ms: (state != ScrubState::Never).then_some(offset / 2),
+            recorded_unix_ms: None,
         }
     }
 
@@ -120,6 +143,7 @@ mod tests {
             assert_eq!(all.damaged.iter().map(|range| range.offset).collect::<Vec<_>>(), [0, 8192, 16384]);
             assert_eq!(all.error.is_some(), parts.contains(&Failed));
             assert_eq!(all.done_unix_ms.is_some(), parts.contains(&Done));
+            assert_eq!(all.begun_unix_ms, Some(0), "the first part's");
         }
     }
 

@@ -28,7 +28,7 @@ use tepal_model::layout::Durability;
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// Where nobody asks what a snapshot keeps.
-const IN_SHORT: ShowSnapshotQuery = ShowSnapshotQuery { count: false };
+pub const IN_SHORT: ShowSnapshotQuery = ShowSnapshotQuery { count: false };
 
 pub async fn list(
     Extract(context): Extract<Shared>,
@@ -72,7 +72,11 @@ pub async fn show(
     }
 }
 
-async fn everywhere(context: &Context, name: &SnapshotName, query: ShowSnapshotQuery) -> Result<SnapshotInfo, Failure> {
+pub async fn everywhere(
+    context: &Context,
+    name: &SnapshotName,
+    query: ShowSnapshotQuery,
+) -> Result<SnapshotInfo, Failure> {
     record(context, name).await?;
     let mut all = [own(context, name, query).await?];
     let asked = format!("{}?count={}", path(route::SNAPSHOT, &all[0].by_id()), query.count);
@@ -280,14 +284,23 @@ pub async fn made(
     let Reply::SnapshotCreated { epoch, view } = context.propose(command).await? else { return Err(no_sense()) };
     let agreed = began.elapsed();
     let name = SnapshotName { volume: record.name.clone(), snapshot: name };
+    settle(context, &name, view, served).await?;
+    tracing::debug!(snapshot = %name, epoch, view, ?agreed, whole = ?began.elapsed(), "snapshot made");
+    own(context, &lasting(record, epoch), IN_SHORT).await.map(Json)
+}
+
+/// Returns when nothing that is written later can be in a snapshot of this view, and what is in it stays.
+pub async fn settle(
+    context: &Context,
+    name: &SnapshotName,
+    view: u64,
+    served: Volume<ServerWorld>,
+) -> Result<(), Failure> {
     let late = || {
         format!("snapshot '{name}' is made, and what is written now may still get into it: remove it, and make another")
     };
     context.acted_by(view, late).await?;
-    let cut = began.elapsed();
-    keep_on_media(context, served).await?;
-    tracing::debug!(snapshot = %name, epoch, view, ?agreed, ?cut, whole = ?began.elapsed(), "snapshot made");
-    own(context, &lasting(record, epoch), IN_SHORT).await.map(Json)
+    keep_on_media(context, served).await
 }
 
 /// With `durability=flush`, what was acknowledged may be lost with the power until it's flushed: a snapshot would change.

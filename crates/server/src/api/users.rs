@@ -57,6 +57,11 @@ impl Users {
         uses.into_iter().filter_map(said).collect()
     }
 
+    /// As a reason.
+    pub fn told(self) -> String {
+        format!("it's in use, {}", self.said().join(" and "))
+    }
+
     /// `forced`: what becomes of them otherwise.
     pub fn refuse(self, what: &str, forced: &str) -> Result<(), Failure> {
         if self == Users::default() {

@@ -97,6 +97,7 @@ mod identities;
 mod live;
 mod plexes;
 mod replication;
+mod schedules;
 mod snapshots;
 mod volumes;
 
@@ -121,6 +122,10 @@ pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, Su
 pub use replication::{
     CopyOf, Follow, NoteReplica, Pieces, Receive, Received, Replica, ReplicaOf, ReplicaOfError, ReplicaQuery,
     Replication, ReplicationRole,
+};
+pub use schedules::{
+    CreateSchedule, DEFAULT_KEEP, HeldSnapshot, ScheduleInfo, ScheduleRules, ScheduleRun, ScrubQuery, Unscrubbed,
+    WorkKind,
 };
 pub use snapshots::{
     CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, ShowSnapshotQuery,
@@ -278,6 +283,17 @@ pub mod route {
     pub const VOLUME_RIGHTS: &str = "/v1/volumes/{name}/rights";
     /// POST of [`Reserve`](super::Reserve). DELETE, see [`FenceQuery`](super::FenceQuery).
     pub const VOLUME_RESERVATION: &str = "/v1/volumes/{name}/reservation";
+    /// GET: list of [`ScheduleInfo`](super::ScheduleInfo), by name. POST of [`CreateSchedule`](super::CreateSchedule).
+    pub const SCHEDULES: &str = "/v1/schedules";
+    /// GET: [`ScheduleInfo`](super::ScheduleInfo). POST of [`ScheduleRules`](super::ScheduleRules), of the same volumes. DELETE: its
+    /// snapshots stay.
+    pub const SCHEDULE: &str = "/v1/schedules/{name}";
+    /// POST: it rests. [`ScheduleInfo`](super::ScheduleInfo).
+    pub const SCHEDULE_PAUSE: &str = "/v1/schedules/{name}/pause";
+    /// POST: it goes on, and has missed nothing.
+    pub const SCHEDULE_RESUME: &str = "/v1/schedules/{name}/resume";
+    /// POST: it's run now, beside its times. [`ScheduleRun`](super::ScheduleRun).
+    pub const SCHEDULE_RUN: &str = "/v1/schedules/{name}/run";
     /// GET with [`CountersQuery`](super::CountersQuery): [`Counters`](super::Counters).
     pub const COUNTERS: &str = "/v1/counters";
     /// GET: [`Usage`](super::Usage).

@@ -313,6 +313,12 @@ pub struct Scrub {
     /// When servers came to the end of their parts, the last one, in milliseconds since 1970 by their clocks. Forgotten at a restart.
     #[serde(default)]
     pub done_unix_ms: Option<u64>,
+    /// When servers began with their parts, the first one.
+    #[serde(default)]
+    pub begun_unix_ms: Option<u64>,
+    /// When the last whole scrub that the cluster has on record began: one that a schedule has seen to its end.
+    #[serde(default)]
+    pub recorded_unix_ms: Option<u64>,
 }
 
 /// What of a volume only drives had that have failed: it may miss writes that were acknowledged, and requests for it fail until it's

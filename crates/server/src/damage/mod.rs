@@ -2,6 +2,7 @@
 
 mod events;
 mod file;
+mod pace;
 mod scrubs;
 mod seen;
 

@@ -1,5 +1,6 @@
 //! Scrubs of volumes: one at a time for each, in the background, asked for by people or because a drive is doubtful.
 
+use super::pace::Pace;
 use super::seen::{Found, who_sees};
 use crate::api_types::{DamagedSnapshot, Range, Scrub, ScrubState};
 use crate::data_threads::DataThreads;
@@ -25,6 +26,8 @@ pub struct Scrubs {
 #[derive(Clone)]
 struct Progress {
     blocks: Arc<AtomicU64>,
+    pace: Arc<Pace>,
+    begun_unix_ms: u64,
     total_bytes: u64,
     outcome: Outcome,
 }
@@ -67,15 +70,20 @@ impl Scrubs {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins one, unless one runs.
-    pub fn start(&self, volume: Volume<ServerWorld>) {
+    /// Begins one, unless one runs: that takes no longer than this one should from now on. `take`: how long it may take; as fast as it
+    /// goes, if that isn't said.
+    pub fn start(&self, volume: Volume<ServerWorld>, take: Option<Duration>) {
         let id = volume.id();
-        let Some(blocks) = self.begin(id, volume.allocated()) else { return };
+        let Some((blocks, pace)) = self.begin(id, volume.allocated(), take) else { return };
         let running = Running { scrubs: self.clone(), id, outcome: Outcome::Failed(CUT_OFF.to_owned()) };
         let (observed, metadata) = (self.observations.of(id), self.metadata.clone());
         // The last thread has the fewest connections.
         self.threads.spawn_on(self.threads.count() - 1, move || async move {
-            let outcome = match volume.scrub(|done| blocks.store(done, Ordering::Relaxed)).await {
+            let paced = |done| {
+                blocks.store(done, Ordering::Relaxed);
+                pace.keep(done * BLOCK)
+            };
+            let outcome = match volume.scrub_paced(paced).await {
                 Ok(summary) => {
                     let state = metadata.state();
                     let snapshots = state.snapshots_of(id).map(|it| (it.epoch, volume.snapshot(it.epoch, it.size)));
@@ -96,7 +104,7 @@ impl Scrubs {
     pub async fn run(&self, volume: Volume<ServerWorld>) -> Scrub {
         let (id, name) = (volume.id(), volume.spec().name);
         self.ended(id, &name).await;
-        self.start(volume);
+        self.start(volume, None);
         self.ended(id, &name).await
     }
 
@@ -110,14 +118,16 @@ impl Scrubs {
     }
 
     /// Notes that a scrub begins; `None` if one runs already.
-    fn begin(&self, id: VolumeId, total_bytes: u64) -> Option<Arc<AtomicU64>> {
+    fn begin(&self, id: VolumeId, total_bytes: u64, take: Option<Duration>) -> Option<(Arc<AtomicU64>, Arc<Pace>)> {
         let mut all = self.all();
-        if all.get(&id).is_some_and(|progress| matches!(progress.outcome, Outcome::Running)) {
+        if let Some(progress) = all.get(&id).filter(|progress| matches!(progress.outcome, Outcome::Running)) {
+            progress.pace.hurry(take);
             return None;
         }
-        let blocks = Arc::new(AtomicU64::new(0));
-        all.insert(id, Progress { blocks: blocks.clone(), total_bytes, outcome: Outcome::Running });
-        Some(blocks)
+        let (blocks, pace) = (Arc::new(AtomicU64::new(0)), Arc::new(Pace::new(total_bytes, take)));
+        let (begun_unix_ms, outcome) = (unix_ms(), Outcome::Running);
+        all.insert(id, Progress { blocks: blocks.clone(), pace: pace.clone(), begun_unix_ms, total_bytes, outcome });
+        Some((blocks, pace))
     }
 
     fn end(&self, id: VolumeId, outcome: Outcome) {
@@ -152,11 +162,14 @@ impl Scrubs {
             damaged_snapshots: Vec::new(),
             error: None,
             done_unix_ms: None,
+            begun_unix_ms: None,
+            recorded_unix_ms: None,
         };
         let Some(progress) = self.all().get(&id).cloned() else { return never };
         let checked_bytes = progress.blocks.load(Ordering::Relaxed) * BLOCK;
         let total_bytes = progress.total_bytes.max(checked_bytes);
-        let known = Scrub { checked_bytes, total_bytes, ..never };
+        let begun_unix_ms = Some(progress.begun_unix_ms);
+        let known = Scrub { checked_bytes, total_bytes, begun_unix_ms, ..never };
         match progress.outcome {
             Outcome::Running => Scrub { state: ScrubState::Running, ..known },
             Outcome::Failed(error) => Scrub { state: ScrubState::Failed, error: Some(error), ..known },

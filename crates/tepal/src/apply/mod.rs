@@ -25,8 +25,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    AddDrive, CreatePool, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, MigrationState, NameDrive, PoolInfo,
-    Relayout, ResizeVolume, ServerInfo, SetDriveUse, VolumeInfo, path, route,
+    AddDrive, CreatePool, CreateSchedule, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, MigrationState,
+    NameDrive, PoolInfo, Relayout, ResizeVolume, ScheduleInfo, ServerInfo, SetDriveUse, VolumeInfo, path, route,
 };
 use wanted::{At, Wanted, Wrong};
 
@@ -213,7 +213,16 @@ fn now(client: &Client) -> Result<Now, CommandError> {
         _ => None,
     };
     let (servers, pools) = (servers.iter().map(|server| server.id).collect(), client.get(route::POOLS)?);
-    Ok(Now { drives, pools, volumes: client.get(route::VOLUMES)?, servers, server })
+    let schedules = schedules(client)?;
+    Ok(Now { drives, pools, volumes: client.get(route::VOLUMES)?, schedules, servers, server })
+}
+
+/// Servers of an earlier version know none.
+fn schedules(client: &Client) -> Result<Vec<ScheduleInfo>, ClientError> {
+    match client.get(route::SCHEDULES) {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        said => said,
+    }
 }
 
 /// What was made, to be taken out again.
@@ -321,6 +330,13 @@ fn at_once(steps: &[Step], carry_out: impl Fn(&Step) -> Result<(), String> + Syn
 
 fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
     let done = match step {
+        Step::CreateSchedule { name, rules } => {
+            let (name, rules) = (name.clone(), rules.clone());
+            client.post::<ScheduleInfo>(route::SCHEDULES, &CreateSchedule { name, rules }).map(drop)
+        }
+        Step::ChangeSchedule { name, rules, .. } => {
+            client.post_repeatable::<ScheduleInfo>(&path(route::SCHEDULE, name), rules).map(drop)
+        }
         Step::CreateVolume { name, size, layout, pool, .. } => {
             let (name, layout, pool) = (name.clone(), layout.clone(), pool.clone());
             client.post::<VolumeInfo>(route::VOLUMES, &CreateVolume { name, size: *size, layout, pool }).map(drop)

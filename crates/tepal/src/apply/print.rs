@@ -5,8 +5,9 @@ use std::fmt::Write;
 use tepal_model::DriveId;
 use tepal_model::Layout;
 use tepal_model::layout::plexes::{Plex, Plexes};
+use tepal_model::schedule::period_text;
 use tepal_model::size::exact;
-use tepal_server::api::types::{DriveInfo, DriveUse, VolumeInfo};
+use tepal_server::api::types::{DriveInfo, DriveUse, ScheduleInfo, VolumeInfo, WorkKind};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -159,7 +160,27 @@ pub fn toml(now: &Now) -> String {
         }
         text.push('\n');
     }
+    now.schedules.iter().for_each(|schedule| toml_schedule(&mut text, schedule));
     text
+}
+
+fn toml_schedule(text: &mut String, ScheduleInfo { name, rules, .. }: &ScheduleInfo) {
+    let mut facts = vec![("name", name.clone())];
+    facts.extend(rules.volume.iter().map(|volume| ("snapshot", volume.clone())));
+    facts.extend(rules.pool.iter().map(|pool| ("pool", pool.clone())));
+    facts.extend(rules.every_s.map(|every| ("every", period_text(every))));
+    facts.extend(rules.at.map(|at| ("at", at.to_string())));
+    facts.extend(rules.zone.map(|zone| ("timezone", zone.to_string())));
+    facts.extend(rules.keep.map(|keep| ("keep", keep.to_string())));
+    facts.extend(rules.within_s.map(|within| ("within", period_text(within))));
+    let _ = writeln!(text, "[[schedule]]");
+    for (what, said) in facts {
+        let _ = writeln!(text, "{what} = {said:?}");
+    }
+    if rules.work == WorkKind::Scrubs {
+        let _ = writeln!(text, "scrub = true");
+    }
+    text.push('\n');
 }
 
 fn toml_plex(text: &mut String, now: &Now, plex: &Plex) {

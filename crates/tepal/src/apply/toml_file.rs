@@ -1,14 +1,19 @@
-//! The configuration file in TOML: `[[pool]]`, `[[drive]]` and `[[volume]]`, for everything that Vinum's file can't say.
+//! The configuration file in TOML: `[[pool]]`, `[[drive]]`, `[[volume]]` and `[[schedule]]`, for everything that Vinum's file can't say.
 
-use super::wanted::{At, Content, Wanted, WantedDrive, WantedPlex, WantedPool, WantedSubdisk, WantedVolume, Wrong};
+use super::wanted::{
+    At, Content, Wanted, WantedDrive, WantedPlex, WantedPool, WantedSchedule, WantedSubdisk, WantedVolume, Wrong,
+};
+use crate::cli::value;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use std::fmt::Display;
 use std::str::FromStr;
 use tepal_model::ServerId;
 use tepal_model::layout::plexes::Organization;
+use tepal_model::schedule::ScheduleTextError;
 use tepal_model::size::Size;
 use tepal_model::text::{NAME_RULE, is_name, shown};
+use tepal_server::api::types::{ScheduleRules, WorkKind};
 use toml::Spanned;
 
 #[derive(Deserialize)]
@@ -20,6 +25,8 @@ struct File {
     drive: Vec<Spanned<Drive>>,
     #[serde(default)]
     volume: Vec<Spanned<Volume>>,
+    #[serde(default)]
+    schedule: Vec<Spanned<Schedule>>,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +83,23 @@ struct Subdisk {
     drive_offset: Option<u64>,
     #[serde(default, deserialize_with = "bytes")]
     plex_offset: Option<u64>,
+}
+
+/// Of snapshots, which say `snapshot` or `pool`, or of scrubs, which say `scrub = true`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Schedule {
+    #[serde(deserialize_with = "name")]
+    name: String,
+    snapshot: Option<String>,
+    pool: Option<String>,
+    #[serde(default)]
+    scrub: bool,
+    every: Option<Spanned<String>>,
+    at: Option<Spanned<String>>,
+    timezone: Option<Spanned<String>>,
+    keep: Option<Spanned<String>>,
+    within: Option<Spanned<String>>,
 }
 
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -138,6 +162,10 @@ pub fn parse(text: &str) -> Result<Wanted, Wrong> {
         };
         wanted.volumes.push(WantedVolume { at, name: volume.name, pool: volume.pool, content });
     }
+    for schedule in file.schedule {
+        let at = places.of(&schedule);
+        wanted.schedules.push(places.schedule(at, schedule.into_inner())?);
+    }
     wanted.check_names()?;
     Ok(wanted)
 }
@@ -160,6 +188,31 @@ impl Places<'_> {
         let Some(text) = text else { return Ok(None) };
         let read = text.get_ref().parse().map_err(|error: T::Err| Wrong::new(self.of(&text), error.to_string()))?;
         Ok(Some(read))
+    }
+
+    fn schedule(&self, at: At, schedule: Schedule) -> Result<WantedSchedule, Wrong> {
+        let time = |text: Option<Spanned<String>>, read: fn(&str) -> Result<u64, ScheduleTextError>| {
+            let wrong = |text: &Spanned<String>, error: ScheduleTextError| Wrong::new(self.of(text), error.to_string());
+            text.map(|text| read(text.get_ref()).map_err(|error| wrong(&text, error))).transpose()
+        };
+        let Schedule { name, snapshot: volume, pool, scrub, .. } = schedule;
+        let (every_s, within_s) = (time(schedule.every, value::every)?, time(schedule.within, value::within)?);
+        let (clock, zone) = (self.read(schedule.at)?, self.read(schedule.timezone)?);
+        let keep = self.read(schedule.keep)?;
+        let has_times = every_s.is_some() || clock.is_some() || zone.is_some() || keep.is_some();
+        let makes_sense = match scrub {
+            true => volume.is_none() && !has_times,
+            false => volume.is_some() != pool.is_some() && every_s.is_some() && within_s.is_none(),
+        };
+        if !makes_sense {
+            let text = format!(
+                "schedule {name} wants every, and snapshot with a volume or a pool; or scrub = true, and perhaps within and a pool"
+            );
+            return Err(Wrong::new(at, text));
+        }
+        let work = if scrub { WorkKind::Scrubs } else { WorkKind::Snapshots };
+        let rules = ScheduleRules { work, volume, pool, every_s, at: clock, zone, keep, within_s };
+        Ok(WantedSchedule { at, name, rules })
     }
 
     fn plex(&self, plex: Spanned<Plex>) -> Result<WantedPlex, Wrong> {
@@ -217,6 +270,15 @@ mod tests {
             ("[[drive]]\nname = \"a\"\ndevice = \"sdb\"\n", 3, "absolute"),
             ("[[volume]]\nname = \"v\"\nsize = 512\n[[volume]]\nname = \"v\"\nsize = 512\n", 4, "defined already"),
             ("[[volume]]\nname = \"v\"\n[[volume.plex]]\norganization = \"concat\"\nsubdisk = []\n", 3, "no subdisk"),
+            ("[[schedule]]\nname = \"d\"\nsnapshot = \"v\"\n", 1, "wants every"),
+            ("[[schedule]]\nname = \"d\"\nsnapshot = \"v\"\nevery = \"0s\"\n", 4, "from 1s to 366d"),
+            ("[[schedule]]\nname = \"d\"\npool = \"p\"\nevery = \"1h\"\nat = \"25:00\"\n", 5, "not a time of the day"),
+            ("[[schedule]]\nname = \"d\"\nscrub = true\nkeep = \"last=1\"\n", 1, "scrub = true"),
+            (
+                "[[schedule]]\nname = \"d\"\nscrub = true\n[[schedule]]\nname = \"d\"\nscrub = true\n",
+                4,
+                "defined already",
+            ),
         ] {
             let wrong = parse(text).expect_err(text);
             assert!(wrong.at.line == line && wrong.text.contains(said), "{text}: {wrong}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tepal_model::layout::plexes::Organization;
 use tepal_model::{Layout, ServerId};
+use tepal_server::api::types::ScheduleRules;
 
 /// A place in the file, both counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +39,7 @@ pub struct Wanted {
     pub pools: Vec<WantedPool>,
     pub drives: Vec<WantedDrive>,
     pub volumes: Vec<WantedVolume>,
+    pub schedules: Vec<WantedSchedule>,
     /// What is taken otherwise than it's written.
     pub notes: Vec<Wrong>,
 }
@@ -67,6 +69,13 @@ pub struct WantedVolume {
     pub name: String,
     pub pool: Option<String>,
     pub content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedSchedule {
+    pub at: At,
+    pub name: String,
+    pub rules: ScheduleRules,
 }
 
 /// How a volume's data is to lie.
@@ -107,7 +116,8 @@ impl Wanted {
         let pools = self.pools.iter().map(|pool| ("pool", &pool.name, pool.at));
         let volumes = self.volumes.iter().map(|volume| ("volume", &volume.name, volume.at));
         let mut seen = BTreeMap::new();
-        for (what, name, at) in drives.chain(pools).chain(volumes) {
+        let schedules = self.schedules.iter().map(|schedule| ("schedule", &schedule.name, schedule.at));
+        for (what, name, at) in drives.chain(pools).chain(volumes).chain(schedules) {
             if let Some(before) = seen.insert((what, name), at) {
                 return Err(Wrong::new(at, format!("{what} {name} is defined already, on {before}")));
             }

@@ -5,10 +5,11 @@ mod identity;
 mod local;
 mod plex;
 mod replicate;
+mod schedule;
 mod snapshot;
 mod storage;
 mod usage;
-mod value;
+pub mod value;
 mod watching;
 
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
@@ -16,6 +17,7 @@ pub use identity::{FilesArguments, IdentityCommand};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use plex::{AttachPlexArguments, ParityArguments, PlexCommand};
 pub use replicate::{DemoteArguments, ReplicateArguments, ReplicateCommand};
+pub use schedule::{CreateScheduleArguments, ScheduleCommand, SetScheduleArguments, TimesArguments};
 pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
@@ -138,6 +140,9 @@ pub enum Command {
     /// What volumes held, kept under names
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Snapshots and scrubs that the cluster does by itself, again and again
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
     /// Send a volume's snapshots to another cluster, again and again; or list, promote and demote replicas
     #[command(
         args_conflicts_with_subcommands = true,

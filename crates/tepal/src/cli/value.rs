@@ -6,6 +6,7 @@ use std::str::FromStr;
 use tepal_drive::geometry::MIN_DRIVE;
 use tepal_gateway::nbd::{Endpoint, EndpointError};
 use tepal_model::layout::LayoutError;
+use tepal_model::schedule::{self, Ahead, Rhythm, ScheduleTextError, TimeOfDay};
 use tepal_model::size::{Size, SizeError};
 use tepal_model::text::{self, NAME_RULE, is_name, shown};
 use tepal_model::{BLOCK, Layout, ServerId};
@@ -110,6 +111,19 @@ pub fn rate(text: &str) -> Result<Rate, ValueError> {
             rate => Ok(Rate(Some(rate))),
         },
     }
+}
+
+/// From one time of a schedule to the next, in seconds.
+pub fn every(text: &str) -> Result<u64, ScheduleTextError> {
+    let every_s = schedule::period(text)?;
+    let rhythm = Rhythm { every_s, at: TimeOfDay::default(), ahead: Ahead::default() };
+    rhythm.check().map(|()| every_s)
+}
+
+/// For how long no volume stays unscrubbed, in seconds.
+pub fn within(text: &str) -> Result<u64, ScheduleTextError> {
+    let within_s = schedule::period(text)?;
+    schedule::check_within(within_s).map(|()| within_s)
 }
 
 /// The addresses of `--cluster`; kept as they were typed.

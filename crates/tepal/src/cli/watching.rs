@@ -8,7 +8,7 @@ pub struct EventsArguments {
     /// Only what was asked for by this identity; `token` is whoever shows the token
     #[arg(long, value_name = "NAME")]
     pub who: Option<String>,
-    /// Only of this kind: cluster, server, drive, pool, volume, snapshot or identity
+    /// Only of this kind: cluster, server, drive, pool, volume, snapshot, schedule or identity
     #[arg(long)]
     pub kind: Option<String>,
     /// Only what happened to this one: its name or id, as the list shows it

@@ -17,6 +17,7 @@ mod plex;
 mod pool;
 mod rebuild;
 mod replicate;
+pub mod schedule;
 mod serve;
 mod server;
 mod snapshot;
@@ -84,6 +85,8 @@ pub enum CommandError {
     #[error(transparent)]
     Snapshot(#[from] snapshot::SnapshotError),
     #[error(transparent)]
+    Schedule(#[from] schedule::ScheduleError),
+    #[error(transparent)]
     Bench(#[from] bench::BenchError),
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
@@ -125,6 +128,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Layout(command) => layout::run(output, &command),
         Command::Plex(command) => plex::run(&global, output, command),
         Command::Snapshot(command) => snapshot::run(&global, output, command),
+        Command::Schedule(command) => schedule::run(&global, output, command),
         Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
         Command::Cluster(cli::ClusterCommand::Set { lease }) => cluster::set(&global, output, lease),
         Command::Cluster(cli::ClusterCommand::Rebuild(arguments)) => rebuild::run(&global, output, arguments),

@@ -1,11 +1,13 @@
 //! What has to be done for a cluster to be as a file wants it. A plan is made of what is wanted and what there is, and refused as a whole.
 
 mod plexes;
+mod schedules;
 mod space;
 #[cfg(test)]
 mod tests;
 
 use super::wanted::{Content, Wanted, WantedDrive, WantedSubdisk, WantedVolume, Wrong};
+use crate::command::schedule;
 use space::Space;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +18,7 @@ use tepal_model::size::{Size, exact};
 use tepal_model::text::shown;
 use tepal_model::{DriveId, ServerId};
 use tepal_placement::explicit;
-use tepal_server::api::types::{DriveInfo, DriveState, DriveUse, PoolInfo, VolumeInfo};
+use tepal_server::api::types::{DriveInfo, DriveState, DriveUse, PoolInfo, ScheduleInfo, ScheduleRules, VolumeInfo};
 
 /// The pool of drives and volumes that say none.
 const DEFAULT_POOL: &str = "default";
@@ -27,6 +29,7 @@ pub struct Now {
     pub drives: Vec<DriveInfo>,
     pub pools: Vec<PoolInfo>,
     pub volumes: Vec<VolumeInfo>,
+    pub schedules: Vec<ScheduleInfo>,
     pub servers: Vec<ServerId>,
     /// The only one, which has the devices of drives that don't say a server.
     pub server: Option<ServerId>,
@@ -42,6 +45,8 @@ pub enum Step {
     CreateVolume { name: String, size: u64, layout: Option<String>, pool: Option<String>, told: String },
     Relayout { name: String, layout: String, told: (String, String) },
     Grow { name: String, from: u64, to: u64 },
+    CreateSchedule { name: String, rules: ScheduleRules },
+    ChangeSchedule { name: String, rules: ScheduleRules, from: String },
 }
 
 impl Step {
@@ -63,6 +68,10 @@ impl fmt::Display for Step {
             Step::SetUse { name, to, .. } => write!(f, "~ drive {name}: {to}"),
             Step::CreateVolume { name, size, told, .. } => write!(f, "+ volume {name}: {}, {told}", Size(*size)),
             Step::Relayout { name, told: (from, to), .. } => write!(f, "~ volume {name}: {to}, instead of {from}"),
+            Step::CreateSchedule { name, rules } => write!(f, "+ schedule {name}: {}", schedule::told(rules)),
+            Step::ChangeSchedule { name, rules, from } => {
+                write!(f, "~ schedule {name}: {}, instead of {from}", schedule::told(rules))
+            }
             Step::Grow { name, from, to } => write!(f, "~ volume {name}: {} instead of {}", Size(*to), Size(*from)),
         }
     }
@@ -172,6 +181,7 @@ impl Plan {
         for volume in new {
             plan.volume(volume, (now, None), (&drives, &mut space))?;
         }
+        plan.schedules(wanted, now)?;
         Ok(plan)
     }
 

@@ -36,7 +36,14 @@ fn now(plans: &[&Plan]) -> Now {
         _ => None,
     };
     let volumes = steps.filter_map(volume).map(|said| serde_json::from_value(said).expect("a volume")).collect();
-    Now { drives, pools: Vec::new(), volumes, servers: vec![ServerId(1)], server: Some(ServerId(1)) }
+    Now {
+        drives,
+        pools: Vec::new(),
+        volumes,
+        schedules: Vec::new(),
+        servers: vec![ServerId(1)],
+        server: Some(ServerId(1)),
+    }
 }
 
 fn plan(text: &str, now: &Now) -> Result<Plan, Wrong> {

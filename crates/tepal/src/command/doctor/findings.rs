@@ -1,7 +1,7 @@
 //! Findings, and all rules in one place.
 
 use super::seen::Seen;
-use super::{cluster, drives, servers, space, volumes};
+use super::{cluster, drives, schedules, servers, space, volumes};
 use serde::Serialize;
 
 /// The worst first.
@@ -79,6 +79,7 @@ pub fn findings(seen: &Seen) -> Vec<Finding> {
     all.extend(volumes::findings(seen));
     all.extend(drives::findings(seen));
     all.extend(space::findings(seen));
+    all.extend(schedules::findings(seen));
     all.extend(cluster::unexplained(seen));
     all.sort_by_key(|finding| finding.severity);
     all

@@ -6,6 +6,7 @@
 mod cluster;
 mod drives;
 mod findings;
+mod schedules;
 mod seen;
 mod servers;
 mod space;

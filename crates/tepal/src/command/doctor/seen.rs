@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tepal_model::ServerId;
 use tepal_server::api::types::{
-    ClusterInfo, DriveInfo, PoolInfo, Replication, Scrub, ServerInfo, ServerState, Status, Usage, VolumeInfo, path,
-    route,
+    ClusterInfo, DriveInfo, PoolInfo, Replication, ScheduleInfo, Scrub, ServerInfo, ServerState, Status, Usage,
+    VolumeInfo, path, route,
 };
 
 /// More than a server waits for others when it puts a status together.
@@ -34,6 +34,7 @@ pub struct Seen {
     pub pools: Vec<PoolInfo>,
     pub volumes: Vec<VolumeInfo>,
     pub scrubs: Vec<Scrub>,
+    pub schedules: Vec<ScheduleInfo>,
     pub replications: Vec<Replication>,
     pub usage: Option<Usage>,
     /// What happened to servers lately, the newest last.
@@ -91,6 +92,7 @@ impl Seen {
         let of_servers = Wanted { kind: Some("server"), ..Wanted::default() };
         let events = told(&mut not_told, "events", of_servers.ask(client, MOST_EVENTS)).unwrap_or_default();
         let scrubs = scrubs(client, &volumes, &mut not_told);
+        let schedules = told(&mut not_told, "schedules", client.get(route::SCHEDULES)).unwrap_or_default();
         let now_ms = now_ms();
         Seen {
             now_ms,
@@ -102,6 +104,7 @@ impl Seen {
             pools,
             volumes,
             scrubs,
+            schedules,
             replications,
             usage,
             events,
@@ -120,6 +123,7 @@ impl Seen {
         all.push(count(self.volumes.iter().filter(|volume| volume.migration.is_some()).count(), "migration"));
         all.push(count(self.volumes.iter().filter(|volume| volume.replica.is_some()).count(), "replica"));
         all.push(count(self.scrubs.len(), "scrub"));
+        all.push(count(self.schedules.len(), "schedule"));
         all.push("majority, versions, encryption, space and its growth".to_owned());
         all
     }

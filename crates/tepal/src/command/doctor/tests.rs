@@ -66,6 +66,7 @@ fn healthy() -> Seen {
         pools: vec![read(pool)],
         volumes: vec![read(volume)],
         scrubs: Vec::new(),
+        schedules: Vec::new(),
         replications: Vec::new(),
         usage: None,
         events: Vec::new(),
@@ -430,6 +431,59 @@ fn volumes_not_scrubbed_for_long_are_told() {
         &["1 volume was not verified for 40 days: v0"],
         &["tepal volume scrub v0"],
     );
+}
+
+#[test]
+fn a_scrub_on_record_counts_after_a_restart() {
+    let mut seen = healthy();
+    volume(&mut seen).created_unix_ms = 0;
+    let recorded = |days: u64| {
+        json!({
+            "volume": "v0", "volume_id": 1, "state": "never", "checked_bytes": 0, "total_bytes": 0, "repaired_blocks": 0,
+            "checked_drives": [], "unchecked_drives": [], "damaged": [], "error": null, "recorded_unix_ms": NOW - days * DAY_MS,
+        })
+    };
+    for (days, told) in [(39, 0), (41, 1)] {
+        seen.scrubs = vec![read(recorded(days))];
+        assert_eq!(findings(&seen).len(), told, "{days}");
+    }
+}
+
+#[test]
+fn schedules_that_go_wrong_or_miss_times_are_told() {
+    let of = |facts: Value| {
+        let mut schedule = json!({
+            "name": "daily", "work": "snapshots", "volume": "v0", "every_s": 86_400, "paused": false, "created_unix_ms": 0,
+            "next_unix_ms": NOW, "last_run_unix_ms": null, "missed": 0, "last_missed_unix_ms": null, "error": null, "snapshots": 3,
+            "held": [], "oldest": null,
+        });
+        let (Some(all), Some(facts)) = (schedule.as_object_mut(), facts.as_object()) else { panic!("objects") };
+        all.extend(facts.clone());
+        let mut seen = healthy();
+        seen.schedules = vec![read(schedule)];
+        findings(&seen)
+    };
+    assert_eq!(of(json!({})), []);
+    assert_eq!(of(json!({ "missed": 2, "last_missed_unix_ms": NOW - 2 * DAY_MS })), []);
+    let held = json!({ "name": "v0@daily-x", "reason": "it's in use, a client is connected" });
+    let oldest = |days: u64| json!({ "volume": "v0", "since_unix_ms": NOW - days * DAY_MS });
+    let scrubs = |days| json!({ "work": "scrubs", "within_s": 30 * 86_400, "oldest": oldest(days), "paused": true });
+    assert_eq!(of(scrubs(30)), []);
+    for (facts, severity, said, advised) in [
+        (json!({ "error": "it's full" }), Severity::Warning, "it's full", "tepal schedule run daily"),
+        (
+            json!({ "missed": 2, "last_missed_unix_ms": NOW - 9 }),
+            Severity::Remark,
+            "has missed 2 times",
+            "tepal events",
+        ),
+        (json!({ "held": [held] }), Severity::Remark, "can't remove 1 snapshot: v0@daily-x", "a client is connected"),
+        (scrubs(31), Severity::Warning, "volume v0 wasn't scrubbed for 31 days", "tepal schedule resume daily"),
+    ] {
+        let all = of(facts);
+        assert_eq!(all.len(), 1, "{all:?}");
+        check(&all[0], severity, &[said], &[advised]);
+    }
 }
 
 #[test]

@@ -233,6 +233,7 @@ fn unscrubbed(seen: &Seen) -> Option<Finding> {
         is_grown
             && scrub(volume).is_some_and(|scrub| match (scrub.state, scrub.done_unix_ms) {
                 (ScrubState::Running, _) => false,
+                _ if scrub.recorded_unix_ms.is_some_and(|begun| !is_old(seen.now_ms.saturating_sub(begun))) => false,
                 (_, Some(done)) => is_old(seen.now_ms.saturating_sub(done)),
                 (_, None) => is_old(up_for),
             })
