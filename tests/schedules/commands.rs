@@ -93,7 +93,7 @@ fn what_makes_no_sense_is_refused_by_name_and_changes_nothing() {
         (2, create(&["--snapshot", "v0"]), "--every"),
         (2, create(&["--snapshot", "v0", "--pool", "default", "--every", "1h"]), "--pool"),
         (2, create(&["--snapshot", "v0", "--scrub", "--every", "1h"]), "--scrub"),
-        (2, create(&["--snapshot", "v0", "--every", "1h", "--within", "1d"]), "--scrub"),
+        (2, create(&["--snapshot", "v0", "--every", "1h", "--within", "1d"]), "--within"),
         (2, create(&["--scrub", "--every", "1h"]), "--every"),
         (2, create(&["--scrub", "--keep", "last=1"]), "--keep"),
         (2, create(&["--scrub", "--within", "9s"]), "from 10s to 3660d"),

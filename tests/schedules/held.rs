@@ -40,9 +40,14 @@ fn what_is_used_or_has_clones_stays_until_it_is_let_go() {
     cluster.tepal(&["snapshot", "rename", &format!("v0@{name}"), "mine"]).succeeded();
     let (surplus, newest) = (run(&cluster), run(&cluster));
     wait_until("the one that nobody has to go", || !is_there(&cluster, &surplus));
-    wait_until("it to be told why the others stay", || held(&cluster, &used).is_some() && held(&cluster, &cloned).is_some());
+    wait_until("it to be told why the others stay", || {
+        held(&cluster, &used).is_some() && held(&cluster, &cloned).is_some()
+    });
     let (of_used, of_cloned) = (held(&cluster, &used).expect("told"), held(&cluster, &cloned).expect("told"));
-    assert!(of_used.contains("in use, a client is connected") && of_cloned.contains("has clones: c"), "{of_used}; {of_cloned}");
+    assert!(
+        of_used.contains("in use, a client is connected") && of_cloned.contains("has clones: c"),
+        "{of_used}; {of_cloned}"
+    );
     // It looks again and again, and says it once.
     std::thread::sleep(Duration::from_secs(12));
     let events = cluster.ask(&["events", "--kind", "snapshot", "--subject", &used]);

@@ -1,8 +1,8 @@
 //! What is done again and again, as the cluster agrees on it: schedules of snapshots and scrubs, what came of them, and which snapshots
 //! they have made.
 //!
-//! Who runs them, and when, is for servers. What is agreed here is what keeps a run from being done twice, and a snapshot from being removed
-//! that was promised, whatever servers' clocks show.
+//! Who runs them, and when, is for servers. What is agreed here keeps a run from being done twice, and a snapshot from being removed that
+//! was promised, whatever servers' clocks show.
 
 use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -196,8 +196,8 @@ impl Schedules {
         self.made.values().flat_map(|made| made.values()).filter(move |made| made.schedule == schedule)
     }
 
-    /// Which of a volume's snapshots of this schedule it doesn't keep any more, the oldest first. Never the one that was made last, nor that of
-    /// the latest time.
+    /// Which of a volume's snapshots of this schedule it doesn't keep any more, the oldest first. Never the one that was made last, nor
+    /// that of the latest time.
     pub fn surplus(&self, schedule: &ScheduleRecord, volume: VolumeId) -> Vec<Arc<MadeRecord>> {
         let Work::Snapshots { rhythm, keep, .. } = &schedule.work else { return Vec::new() };
         let made: Vec<&Arc<MadeRecord>> = self.made_by(schedule.id, volume).collect();

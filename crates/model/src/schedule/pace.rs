@@ -1,7 +1,7 @@
 //! How volumes are scrubbed one after another, so that each has been within a time.
 //!
-//! A volume is due when half of the time is over. In a quarter of it all volumes together are scrubbed, each in a part that goes by its size;
-//! so whoever is due waits for others a quarter at most, and is done within another quarter.
+//! A volume is due when half of the time is over. In a quarter of it all volumes together are scrubbed, each in a part that goes by its
+//! size; so whoever is due waits for others a quarter at most, and is done within another quarter.
 
 use super::ScheduleTextError;
 use super::calendar::DAY;

@@ -109,7 +109,7 @@ pub async fn run(State(context): State<Shared>, name: Named) -> Result<Json<Sche
 async fn scrub_all(steward: Steward, schedule: Arc<ScheduleRecord>, volumes: Vec<Arc<VolumeRecord>>) {
     for volume in volumes {
         let at_unix_ms = wall_clock_ms();
-        let command = match steward.scrub(&volume, None, at_unix_ms).await {
+        let command = match steward.scrub(&volume, None, at_unix_ms.saturating_sub(1)).await {
             Ok((begun_unix_ms, done_unix_ms)) => {
                 ScheduleCommand::Scrubbed { volume: volume.id, begun_unix_ms, done_unix_ms }
             }

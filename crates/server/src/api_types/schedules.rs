@@ -106,7 +106,7 @@ pub struct ScheduleRun {
 /// What a scrub is asked for with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubQuery {
-    /// It may take so long, in milliseconds, and disturbs the less. As fast as it goes, if it isn't said; that is also said to one that runs.
+    /// It may take so long, in milliseconds, and disturbs the less. As fast as it goes, if it isn't said; that hurries one that runs, too.
     #[serde(default)]
     pub take_ms: Option<u64>,
 }

@@ -4,7 +4,7 @@
 //! over, the snapshots that were made, the scrubs that were whole. Nothing is decided by a clock alone, as clocks jump: see
 //! [`tepal_metadata::ScheduleCommand`] for what is refused.
 //!
-//! 1. [`keep_running`] looks several times a second whether something is due. A run that can't be carried out now is tried again for a while.
+//! 1. [`keep_running`] looks several times a second whether something is due. A run that can't be carried out is tried for a while.
 //! 2. [`keep_expiring`] removes what isn't kept any more. What is in use, or has clones, stays, which is said once.
 //! 3. [`keep_scrubbing`] has one volume at a time scrubbed, first the one that has waited for the longest.
 
@@ -70,7 +70,7 @@ pub async fn keep_expiring(metadata: Metadata, steward: Steward) {
         let schedules = metadata.state().schedules.clone();
         tried.retain(|_, at| at.elapsed() < HELD_AGAIN);
         let is_news = seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &schedules));
-        if !is_news && !tried.is_empty() {
+        if !is_news {
             continue;
         }
         let all = surplus(&schedules);

@@ -69,7 +69,7 @@ pub struct CreateScheduleArguments {
     #[arg(long, value_name = "TIME", value_parser = value::every, required_unless_present = "scrub")]
     pub every: Option<u64>,
     /// No volume stays unscrubbed for longer, as 7d: from 10s to 3660d; 30d, if not said
-    #[arg(long, value_name = "TIME", value_parser = value::within, requires = "scrub")]
+    #[arg(long, value_name = "TIME", value_parser = value::within, conflicts_with = "every")]
     pub within: Option<u64>,
     #[command(flatten)]
     pub times: TimesArguments,
