@@ -217,11 +217,9 @@ impl Running {
         );
         tasks::spawn(moving::keep_even(parts, api.survey(), config.replace_after));
         tasks::spawn(volumes.follow());
-        run_schedules(&metadata, &api.steward());
-        tasks::spawn(membership::return_whenever_down(metadata, drives.clone()));
         tasks::spawn(damage.clone().keep());
         tasks::spawn(events.keep());
-        look_after(&drives, scrubs);
+        look_after(&drives, scrubs, metadata, &api.steward());
         let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };
         data_folder::write_addresses(&config.data, &addresses)?;
         tracing::info!(%server, api = addresses.api, nbd = ?addresses.nbd, after = ?started.elapsed(), "serving");
@@ -282,7 +280,9 @@ fn run_schedules(metadata: &Metadata, steward: &Steward) {
 }
 
 /// Until the server stops.
-fn look_after(drives: &Arc<Drives>, scrubs: Scrubs) {
+fn look_after(drives: &Arc<Drives>, scrubs: Scrubs, metadata: Metadata, steward: &Steward) {
+    run_schedules(&metadata, steward);
+    tasks::spawn(membership::return_whenever_down(metadata, drives.clone()));
     tasks::spawn(drives::watch(drives.clone()));
     tasks::spawn(drives::settle_doubts(drives.clone(), scrubs));
     tasks::spawn(drives::watch_labels(drives.clone()));

@@ -21,11 +21,12 @@ const LONGEST_REST: Duration = Duration::from_secs(600);
 /// Errors of so many volumes are told.
 const TOLD: usize = 3;
 
-/// The volumes that a schedule is about, in order of their ids.
+/// The volumes that a schedule is about, in order of their ids. Replicas of a pool get the snapshots of their sources.
 pub fn covered<'a>(state: &'a State, work: &'a Work) -> impl Iterator<Item = &'a Arc<VolumeRecord>> {
     state.active_volumes().filter(move |volume| match work {
         Work::Snapshots { of: Covered::Volume(id), .. } => volume.id == *id,
-        Work::Snapshots { of: Covered::Pool(pool), .. } | Work::Scrubs { pool: Some(pool), .. } => volume.pool == *pool,
+        Work::Snapshots { of: Covered::Pool(pool), .. } => volume.pool == *pool && volume.replica.is_none(),
+        Work::Scrubs { pool: Some(pool), .. } => volume.pool == *pool,
         Work::Scrubs { pool: None, .. } => true,
     })
 }
