@@ -72,7 +72,7 @@ pub fn detach(request: &DetachRequest) -> Result<Detached, AttachError> {
     }
 }
 
-fn take_away(one: &Known) -> Result<(), AttachError> {
+pub fn take_away(one: &Known) -> Result<(), AttachError> {
     let Known { place, record, lives } = one;
     match (lives, record.waiting.clone()) {
         (true, Some(reason)) => {
