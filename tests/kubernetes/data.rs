@@ -15,11 +15,18 @@ use tonic::Code;
 const SIZE: usize = 100 << 20;
 
 fn content(cluster: &Cluster, name: &str) -> Vec<u8> {
-    cluster.connect(name).read(0, SIZE as u32).expect("there")
+    let mut volume = cluster.connect(&format!("{name}?exclusive=csi-unpublished"));
+    let piece = |offset: usize| volume.read((offset << 20) as u64, 1 << 20).expect("there");
+    (0..SIZE >> 20).flat_map(piece).collect()
 }
 
 /// Has a workload use the device as it is, and gives back what it left there.
-fn with_device(calls: &mut Orchestrator, cluster: &Cluster, name: &str, use_it: impl FnOnce(&Path)) -> (String, Vec<u8>) {
+fn with_device(
+    calls: &mut Orchestrator,
+    cluster: &Cluster,
+    name: &str,
+    use_it: impl FnOnce(&Path),
+) -> (String, Vec<u8>) {
     let id = calls.create(wanted(name, 100 * MIB)).expect("made").volume_id;
     let device = calls.bring(&id, &block(Mode::SingleNodeWriter));
     use_it(&device);

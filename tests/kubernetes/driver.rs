@@ -7,9 +7,9 @@ use super::spec::volume_capability::{AccessMode, AccessType, BlockVolume, MountV
 use super::spec::volume_content_source::{SnapshotSource, Type, VolumeSource};
 use super::spec::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest,
-    CreateSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest, DeleteVolumeRequest, NodeExpandVolumeRequest, NodeGetInfoRequest,
-    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, Snapshot, Volume,
-    VolumeCapability, VolumeContentSource,
+    CreateSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest, DeleteVolumeRequest, NodeExpandVolumeRequest,
+    NodeGetInfoRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, Snapshot, Volume, VolumeCapability, VolumeContentSource,
 };
 use crate::program::{self, command, run, spawn, until};
 use serde_json::Value;
@@ -232,10 +232,8 @@ impl Orchestrator {
     }
 
     pub fn unpublish_at(&mut self, volume: &str, target: &Path) -> Answer<()> {
-        let asked = NodeUnpublishVolumeRequest {
-            volume_id: volume.to_owned(),
-            target_path: target.display().to_string(),
-        };
+        let asked =
+            NodeUnpublishVolumeRequest { volume_id: volume.to_owned(), target_path: target.display().to_string() };
         self.runtime.block_on(self.node.node_unpublish_volume(asked)).map(drop)
     }
 
@@ -273,7 +271,10 @@ impl Orchestrator {
     }
 
     /// Any other call.
-    pub fn wait<T>(&mut self, call: impl AsyncFnOnce(&mut ControllerClient<Channel>, &mut NodeClient<Channel>) -> T) -> T {
+    pub fn wait<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut ControllerClient<Channel>, &mut NodeClient<Channel>) -> T,
+    ) -> T {
         self.runtime.block_on(call(&mut self.controller, &mut self.node))
     }
 

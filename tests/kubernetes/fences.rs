@@ -72,6 +72,43 @@ fn a_machine_whose_volume_went_elsewhere_writes_nothing_any_more() {
     assert!(read(&elsewhere) == page(2));
     drop((device, elsewhere));
     on_other.bring_back(&id);
+    // It's back, and has the volume only when it was given up and is its own once more.
+    let context = on_one.give(&id, &node_one, &raw).expect("given");
+    refused(on_one.stage(&id, &raw, context.clone()), Code::FailedPrecondition, "unpublish and unstage");
+    on_one.unpublish(&id).expect("unpublished");
+    on_one.stage(&id, &raw, context).expect("staged anew");
+    let device = open(&on_one.publish(&id, &raw).expect("published"));
+    assert!(read(&device) == page(2));
+    write(&device, 4).expect("its own");
+    drop(device);
+    on_one.bring_back(&id);
+    on_one.delete(&id).expect("deleted");
+}
+
+/// What was written and isn't on the volume is lost then: a filesystem that can't be written to any more is no reason to wait.
+#[test]
+fn a_filesystem_that_was_cut_off_is_unstaged_without_waiting() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    let (mut cluster, driver) = up(&[]);
+    let mut calls = driver.client();
+    let (node, capability) = (calls.node_id(), ext4());
+    let id = calls.create(wanted("data", 64 * MIB)).expect("made").volume_id;
+    let at = calls.bring(&id, &capability);
+    write_file(&at, 1, true).expect("written");
+    write_file(&at, 2, false).expect("in memory");
+    calls.take(&id, &node).expect("taken");
+    // It connects anew, and isn't let in.
+    cluster.kill();
+    cluster.start();
+    calls.unpublish(&id).expect("unpublished");
+    calls.unstage(&id).expect("unstaged");
+    assert!(driver.attached().is_empty() && driver.mounted().is_empty());
+    let at = calls.bring(&id, &capability);
+    compare_files(&at, [1]);
+    calls.bring_back(&id);
+    calls.delete(&id).expect("deleted");
 }
 
 #[test]

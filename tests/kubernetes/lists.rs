@@ -2,7 +2,8 @@
 
 use super::driver::{MIB, of_volume, refused, wanted};
 use super::spec::{
-    CapacityRange, CreateVolumeRequest, GetCapacityRequest, ListSnapshotsRequest, ListVolumesRequest, Topology, TopologyRequirement,
+    CapacityRange, CreateVolumeRequest, GetCapacityRequest, ListSnapshotsRequest, ListVolumesRequest, Topology,
+    TopologyRequirement,
 };
 use super::stories::up;
 use crate::filesystems::obstacle;
@@ -18,13 +19,14 @@ fn parameters(said: &[(&str, &str)]) -> HashMap<String, String> {
 fn classes_say_where_volumes_are_and_unknown_words_are_refused() {
     let (cluster, driver) = up(&[]);
     let mut calls = driver.client();
-    let with = |name: &str, said: &[(&str, &str)]| CreateVolumeRequest { parameters: parameters(said), ..wanted(name, MIB) };
+    let with =
+        |name: &str, said: &[(&str, &str)]| CreateVolumeRequest { parameters: parameters(said), ..wanted(name, MIB) };
     calls.create(with("three", &[("layout", "mirror:3"), ("domain", "drive")])).expect("made");
     assert_eq!(cluster.volume("csi-three")["layout"], "mirror:3;domain=drive");
     refused(calls.create(with("three", &[("layout", "mirror:2")])), Code::AlreadyExists, "mirror:3");
     refused(calls.create(with("x", &[("replicas", "3")])), Code::InvalidArgument, "'replicas'");
     refused(calls.create(with("x", &[("pool", "fast")])), Code::InvalidArgument, "fast");
-    refused(calls.create(with("x", &[("layout", "mirror:2"), ("domain", "site")])), Code::FailedPrecondition, "site");
+    refused(calls.create(with("x", &[("layout", "mirror:2"), ("domain", "site")])), Code::InvalidArgument, "site");
     let id = calls.create(wanted("three", MIB)).expect("there").volume_id;
     let clone = of_volume(with("clone", &[("layout", "stripe")]), &id);
     refused(calls.create(clone), Code::InvalidArgument, "shares its source's data");
@@ -41,7 +43,11 @@ fn classes_say_where_volumes_are_and_unknown_words_are_refused() {
 
     let mut capacity = |said: &[(&str, &str)]| {
         let asked = GetCapacityRequest { parameters: parameters(said), ..Default::default() };
-        calls.wait(async |controller, _| controller.get_capacity(asked).await).expect("an answer").into_inner().available_capacity
+        calls
+            .wait(async |controller, _| controller.get_capacity(asked).await)
+            .expect("an answer")
+            .into_inner()
+            .available_capacity
     };
     let (one, two) = (capacity(&[("layout", "stripe")]), capacity(&[]));
     assert!(one > 3 << 30 && two == one / 2, "{one} {two}");
@@ -74,8 +80,10 @@ fn lists_come_in_pages_and_miss_nothing_made_meanwhile() {
     let mut page = |token: &str, most, of: &str| {
         let (starting_token, source_volume_id) = (token.to_owned(), of.to_owned());
         let asked = ListSnapshotsRequest { max_entries: most, starting_token, source_volume_id, ..Default::default() };
-        let answer = calls.wait(async |controller, _| controller.list_snapshots(asked).await).expect("a list").into_inner();
-        let ids: Vec<String> = answer.entries.into_iter().filter_map(|entry| Some(entry.snapshot?.snapshot_id)).collect();
+        let answer =
+            calls.wait(async |controller, _| controller.list_snapshots(asked).await).expect("a list").into_inner();
+        let ids: Vec<String> =
+            answer.entries.into_iter().filter_map(|entry| Some(entry.snapshot?.snapshot_id)).collect();
         (ids, answer.next_token)
     };
     let (first, token) = page("", 2, "");

@@ -76,7 +76,10 @@ fn calls_beside_their_opposites_leave_what_was_said_last() {
     let (cluster, driver): (Cluster, Driver) = up(&[]);
     let (capability, known) = (ext4(), driver.client().create(wanted("data", 64 * MIB)).expect("made").volume_id);
     let is_expected = |code: Code| {
-        matches!(code, Code::Aborted | Code::NotFound | Code::FailedPrecondition | Code::AlreadyExists | Code::Unavailable)
+        matches!(
+            code,
+            Code::Aborted | Code::NotFound | Code::FailedPrecondition | Code::AlreadyExists | Code::Unavailable
+        )
     };
     at_once(200, |number| {
         let mut calls = driver.client();
@@ -84,7 +87,7 @@ fn calls_beside_their_opposites_leave_what_was_said_last() {
         let said = match number % 8 {
             0 => calls.create(wanted("data", 64 * MIB)).map(drop),
             1 => calls.give(&known, &node, &capability).map(drop),
-            2 => calls.stage(&known, &capability, [("holder".to_owned(), node_name(&node))].into()),
+            2 => calls.give(&known, &node, &capability).and_then(|context| calls.stage(&known, &capability, context)),
             3 => calls.publish(&known, &capability).map(drop),
             4 => calls.unpublish(&known),
             5 => calls.unstage(&known),
@@ -103,8 +106,4 @@ fn calls_beside_their_opposites_leave_what_was_said_last() {
     }
     assert_eq!(cluster.ask(&["volume", "ls"]), serde_json::json!([]));
     assert!(driver.attached().is_empty() && driver.mounted().is_empty());
-}
-
-fn node_name(id: &str) -> String {
-    id.split_once('-').expect("a node's id").1.to_owned()
 }

@@ -67,10 +67,9 @@ impl Capability {
         let kind = match &asked.access_type {
             None => return Err(Failure::invalid("the volume capability says neither block nor mount")),
             Some(AccessType::Block(_)) => Kind::Block,
-            Some(AccessType::Mount(mount)) => Kind::Mount {
-                filesystem: filesystem(&mount.fs_type)?,
-                flags: mount.mount_flags.clone(),
-            },
+            Some(AccessType::Mount(mount)) => {
+                Kind::Mount { filesystem: filesystem(&mount.fs_type)?, flags: mount.mount_flags.clone() }
+            }
         };
         let mode = asked.access_mode.as_ref().map_or(Mode::Unknown, |mode| mode.mode());
         let (read_only, shared, single) = match mode {
@@ -89,7 +88,9 @@ impl Capability {
                     "there is no access mode MULTI_NODE_SINGLE_WRITER: which of the machines writes would be nobody's to say",
                 ));
             }
-            Mode::Unknown => return Err(Failure::invalid("the volume capability says no access mode that is known here")),
+            Mode::Unknown => {
+                return Err(Failure::invalid("the volume capability says no access mode that is known here"));
+            }
         };
         Ok(Capability { kind, read_only, shared, single })
     }
@@ -119,9 +120,9 @@ impl Capability {
 fn filesystem(name: &str) -> Result<Option<Filesystem>, Failure> {
     match name {
         "" => Ok(None),
-        name => Filesystem::called(name).map(Some).ok_or_else(|| {
-            Failure::invalid(format!("the filesystem '{name}' isn't one of ext4 and xfs"))
-        }),
+        name => Filesystem::called(name)
+            .map(Some)
+            .ok_or_else(|| Failure::invalid(format!("the filesystem '{name}' isn't one of ext4 and xfs"))),
     }
 }
 
@@ -137,7 +138,8 @@ mod tests {
     use tonic::Code;
 
     fn asked(mode: Mode, fs_type: Option<&str>) -> VolumeCapability {
-        let mount = |fs_type: &str| AccessType::Mount(MountVolume { fs_type: fs_type.to_owned(), ..Default::default() });
+        let mount =
+            |fs_type: &str| AccessType::Mount(MountVolume { fs_type: fs_type.to_owned(), ..Default::default() });
         VolumeCapability {
             access_type: Some(fs_type.map_or(AccessType::Block(BlockVolume {}), mount)),
             access_mode: Some(AccessMode { mode: mode.into() }),
@@ -164,7 +166,12 @@ mod tests {
     #[test]
     fn one_writer_of_one_place_and_readers_of_many_are_told_apart() {
         let of = |mode| Capability::of(&asked(mode, Some("xfs"))).expect("possible");
-        let all = [Mode::SingleNodeWriter, Mode::SingleNodeSingleWriter, Mode::SingleNodeReaderOnly, Mode::MultiNodeReaderOnly];
+        let all = [
+            Mode::SingleNodeWriter,
+            Mode::SingleNodeSingleWriter,
+            Mode::SingleNodeReaderOnly,
+            Mode::MultiNodeReaderOnly,
+        ];
         let told = all.map(of).map(|one| (one.read_only, one.shared, one.single));
         assert_eq!(told, [(false, false, false), (false, false, true), (true, false, false), (true, true, false)]);
     }

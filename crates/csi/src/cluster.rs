@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
 use tepal_model::{ClusterId, Epoch};
 use tepal_server::api::types::{
-    CloneSnapshot, ClusterInfo, CreateSnapshot, CreateVolume, Done, Grant, IdentityInfo, MapRun, PoolInfo, Removal, RenameVolume,
-    Reserve, ResizeVolume, Right, RightInfo, ServerInfo, SnapshotInfo, SnapshotRemoval, SqlQuery, SqlRows, VolumeInfo, path,
-    route,
+    CloneSnapshot, ClusterInfo, CreateSnapshot, CreateVolume, Done, Grant, IdentityInfo, MapRun, PoolInfo, Removal,
+    RenameVolume, Reserve, ResizeVolume, Right, RightInfo, ServerInfo, SnapshotInfo, SnapshotRemoval, SqlQuery,
+    SqlRows, VolumeInfo, path, route,
 };
 
 /// What is done with a path of the API.
@@ -188,9 +188,9 @@ impl Cluster {
         rows.ok_or_else(|| Failure::internal("a server's list of snapshots is not as expected"))
     }
 
-    /// Has one holder alone use a volume.
-    pub fn reserve(&self, volume: &VolumeHandle, holder: &str) -> Said<()> {
-        let asked = Reserve { holder: holder.to_owned(), take: false };
+    /// Has one holder alone use a volume. `take`: whoever has it or uses it is cut off.
+    pub fn reserve(&self, volume: &VolumeHandle, holder: &str, take: bool) -> Said<()> {
+        let asked = Reserve { holder: holder.to_owned(), take };
         let _: Done = self.ask(Method::Post, &path(route::VOLUME_RESERVATION, &volume.by_id()), &asked)?;
         Ok(())
     }

@@ -4,8 +4,8 @@ use crate::driver::Driver;
 use crate::spec::identity_server::Identity;
 use crate::spec::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
 use crate::spec::{
-    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability,
-    ProbeRequest, ProbeResponse,
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    PluginCapability, ProbeRequest, ProbeResponse,
 };
 use std::collections::HashMap;
 use tonic::{Request, Response, Status};

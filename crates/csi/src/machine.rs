@@ -29,6 +29,8 @@ pub struct Device {
     pub is_served: bool,
     /// Why I/O waits, if it does.
     pub waits: Option<String>,
+    /// By whose word it was attached, if somebody was to have it alone.
+    pub holder: Option<String>,
 }
 
 /// Attaches volumes. It blocks.
@@ -53,6 +55,14 @@ pub trait Machine: Send + Sync + 'static {
     ///
     /// If somebody uses it, or its volume can't be reached.
     fn detach(&self, volume: &VolumeHandle) -> Result<(), Failure>;
+
+    /// Takes the device away, at once and whoever uses it: all I/O on it fails from then on, and it goes with its last user. For what
+    /// can't reach its volume any more.
+    ///
+    /// # Errors
+    ///
+    /// If not even that can be done.
+    fn discard(&self, volume: &VolumeHandle) -> Result<(), Failure>;
 
     /// Has the device be as large as its volume, now rather than in some seconds.
     ///

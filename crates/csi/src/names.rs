@@ -184,10 +184,21 @@ mod tests {
         let volume = VolumeHandle::parse(&format!("{cluster}-7")).expect("an id");
         assert_eq!((volume.volume, volume.to_string()), (7, format!("{cluster}-7")));
         let snapshot = SnapshotHandle::parse(&format!("{cluster}-7@3")).expect("an id");
-        assert_eq!((snapshot.of, snapshot.by_id(), snapshot.to_string()), (volume, "id:7@3".into(), format!("{cluster}-7@3")));
+        assert_eq!(
+            (snapshot.of, snapshot.by_id(), snapshot.to_string()),
+            (volume, "id:7@3".into(), format!("{cluster}-7@3"))
+        );
         let node = NodeHandle::parse(&format!("{cluster}-worker-1.example")).expect("an id");
         assert_eq!((node.name.as_str(), node.to_string()), ("worker-1.example", format!("{cluster}-worker-1.example")));
-        for wrong in ["", "7", "x-7", &format!("{cluster}-07"), &format!("{cluster}-+7"), &format!("{cluster}-"), &format!("{cluster}-7@3")] {
+        for wrong in [
+            "",
+            "7",
+            "x-7",
+            &format!("{cluster}-07"),
+            &format!("{cluster}-+7"),
+            &format!("{cluster}-"),
+            &format!("{cluster}-7@3"),
+        ] {
             assert_eq!(VolumeHandle::parse(wrong), None, "{wrong}");
         }
         assert_eq!(NodeHandle::parse("some-node"), None);

@@ -25,12 +25,16 @@ pub fn of_machine(site: Option<&str>, server: Option<&str>) -> Topology {
 ///
 /// If the cluster doesn't say where its drives are.
 pub fn pool_near(cluster: &Cluster, wanted: Option<&TopologyRequirement>) -> Result<Option<String>, Failure> {
-    let places: Vec<&Topology> = wanted.iter().flat_map(|wanted| wanted.preferred.iter().chain(&wanted.requisite)).collect();
+    let places: Vec<&Topology> =
+        wanted.iter().flat_map(|wanted| wanted.preferred.iter().chain(&wanted.requisite)).collect();
     if places.iter().all(|place| segments(place).is_empty()) {
         return Ok(None);
     }
     let (pools, servers) = (cluster.pools()?, cluster.servers()?);
-    Ok(places.into_iter().find_map(|place| pools.iter().find(|pool| is_in(pool, &servers, place))).map(|pool| pool.name.clone()))
+    Ok(places
+        .into_iter()
+        .find_map(|place| pools.iter().find(|pool| is_in(pool, &servers, place)))
+        .map(|pool| pool.name.clone()))
 }
 
 /// Those that are known here.
@@ -47,5 +51,7 @@ fn is_in(pool: &PoolInfo, servers: &[ServerInfo], place: &Topology) -> bool {
         site && itself
     };
     let having = |drive| servers.iter().find(|server| server.drives.iter().any(|one| one.id == drive));
-    !wanted.is_empty() && !pool.drives.is_empty() && pool.drives.iter().all(|drive| having(*drive).is_some_and(is_there))
+    !wanted.is_empty()
+        && !pool.drives.is_empty()
+        && pool.drives.iter().all(|drive| having(*drive).is_some_and(is_there))
 }

@@ -15,7 +15,8 @@ use tepal_server::api::types::{DEFAULT_POOL, PoolInfo};
 pub fn get(driver: &Driver, asked: GetCapacityRequest) -> Result<GetCapacityResponse, Failure> {
     asked.volume_capabilities.iter().try_for_each(|one| Capability::of(one).map(|_| ()))?;
     let Parameters { pool, layout } = Parameters::of(&asked.parameters)?;
-    let near = asked.accessible_topology.map(|place| TopologyRequirement { requisite: Vec::new(), preferred: vec![place] });
+    let near =
+        asked.accessible_topology.map(|place| TopologyRequirement { requisite: Vec::new(), preferred: vec![place] });
     let pool = match pool {
         Some(pool) => pool,
         None => topology::pool_near(&driver.cluster, near.as_ref())?.unwrap_or_else(|| DEFAULT_POOL.to_owned()),

@@ -113,7 +113,9 @@ impl Wanted<'_> {
         let Some(origin) = &there.origin else { return Ok(()) };
         let wanted = match self.source {
             None => None,
-            Some(Source::Snapshot(handle)) => driver.cluster.snapshot(&handle).ok().map(|it| it.full_name().to_string()),
+            Some(Source::Snapshot(handle)) => {
+                driver.cluster.snapshot(&handle).ok().map(|it| it.full_name().to_string())
+            }
             Some(Source::Volume(_)) if origin.ends_with(&format!("@{}", names::passing(&self.called))) => return Ok(()),
             Some(Source::Volume(_)) => None,
         };
@@ -170,7 +172,8 @@ impl Wanted<'_> {
         self.range.size(Some(size))?;
         let Parameters { pool, layout } = &self.parameters;
         let is_elsewhere = pool.as_ref().is_some_and(|pool| *pool != source.pool);
-        let has_another = layout.as_ref().is_some_and(|layout| source.layout.parse::<Layout>().ok().as_ref() != Some(layout));
+        let has_another =
+            layout.as_ref().is_some_and(|layout| source.layout.parse::<Layout>().ok().as_ref() != Some(layout));
         match is_elsewhere || has_another {
             false => Ok(()),
             true => Err(Failure::invalid(format!(

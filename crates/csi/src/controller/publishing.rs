@@ -5,17 +5,24 @@ use crate::driver::{Driver, Fence};
 use crate::failure::Failure;
 use crate::names::{NodeHandle, VolumeHandle};
 use crate::spec::{
-    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse,
 };
 use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tepal_model::text::shown;
 use tepal_server::api::types::{Right, VolumeInfo};
 use tonic::Code;
 
 /// In the context of a publication: who has the volume alone.
 pub const HOLDER: &str = "holder";
+/// Who has a volume that no machine has any more.
+pub const NOBODY: &str = "csi-unpublished";
 
-pub fn publish(driver: &Driver, asked: &ControllerPublishVolumeRequest) -> Result<ControllerPublishVolumeResponse, Failure> {
+pub fn publish(
+    driver: &Driver,
+    asked: &ControllerPublishVolumeRequest,
+) -> Result<ControllerPublishVolumeResponse, Failure> {
     let handle = driver.handle(&asked.volume_id);
     if asked.node_id.is_empty() {
         return Err(Failure::invalid("the node id is missing"));
@@ -31,10 +38,10 @@ pub fn publish(driver: &Driver, asked: &ControllerPublishVolumeRequest) -> Resul
     let mut publish_context = HashMap::new();
     match driver.settings.fence {
         Fence::Reservation if !capability.shared => {
-            reserve(driver, &handle, &volume, &node)?;
-            publish_context.insert(HOLDER.to_owned(), node.name);
+            publish_context.insert(HOLDER.to_owned(), reserve(driver, &handle, &volume, &node)?);
         }
         Fence::Reservation => match &volume.reserved_by {
+            Some(holder) if holder == NOBODY => driver.cluster.release(&handle, NOBODY)?,
             Some(holder) => return Err(published(&volume, holder)),
             None => {}
         },
@@ -58,16 +65,27 @@ fn known(driver: &Driver, node_id: &str) -> Result<NodeHandle, Failure> {
     }
 }
 
-fn published(volume: &VolumeInfo, holder: &str) -> Failure {
-    Failure::precondition(format!("volume '{}' is published to '{holder}'", volume.name))
+pub fn published(volume: &VolumeInfo, holder: &str) -> Failure {
+    Failure::precondition(format!("volume '{}' is published to '{}'", volume.name, machine_of(holder)))
 }
 
-fn reserve(driver: &Driver, handle: &VolumeHandle, volume: &VolumeInfo, node: &NodeHandle) -> Result<(), Failure> {
-    match &volume.reserved_by {
-        Some(holder) if *holder == node.name => Ok(()),
-        Some(holder) => Err(published(volume, holder)),
-        None => driver.cluster.reserve(handle, &node.name),
-    }
+/// Who has the volume from now on. A machine is another holder each time: what it has left of an earlier time stays cut off.
+fn reserve(driver: &Driver, handle: &VolumeHandle, volume: &VolumeInfo, node: &NodeHandle) -> Result<String, Failure> {
+    let is_free = match &volume.reserved_by {
+        Some(holder) if machine_of(holder) == node.name => return Ok(holder.clone()),
+        Some(holder) if holder == NOBODY => true,
+        Some(holder) => return Err(published(volume, holder)),
+        None => false,
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let holder = format!("{}.{now}", node.name);
+    driver.cluster.reserve(handle, &holder, is_free)?;
+    Ok(holder)
+}
+
+fn machine_of(holder: &str) -> &str {
+    let parts = holder.rsplit_once('.').filter(|(_, time)| time.bytes().all(|byte| byte.is_ascii_digit()));
+    parts.map_or(holder, |(machine, _)| machine)
 }
 
 fn grant(
@@ -110,9 +128,10 @@ pub fn unpublish(
     // No node is said: it's for all.
     let is_meant = |name: &str| asked.node_id.is_empty() || node.as_deref() == Some(name);
     let taken = match driver.settings.fence {
-        Fence::Reservation => match volume.reserved_by.filter(|holder| is_meant(holder)) {
-            Some(holder) => driver.cluster.release(&handle, &holder),
-            None => Ok(()),
+        Fence::Reservation => match volume.reserved_by.filter(|holder| is_meant(machine_of(holder))) {
+            // Free for all, it would be free for the machine that is cut off.
+            Some(holder) if holder != NOBODY => driver.cluster.reserve(&handle, NOBODY, true),
+            _ => Ok(()),
         },
         Fence::Rights => {
             let rights = driver.cluster.rights(&handle)?;

@@ -1,6 +1,7 @@
 //! Volumes: deleted, made longer, listed.
 
 use super::making;
+use super::publishing::{NOBODY, published};
 use crate::capability::Capability;
 use crate::driver::Driver;
 use crate::failure::Failure;
@@ -11,8 +12,8 @@ use crate::sizes::{Range, bytes};
 use crate::spec::list_volumes_response::{Entry, VolumeStatus};
 use crate::spec::validate_volume_capabilities_response::Confirmed;
 use crate::spec::{
-    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest,
-    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 use tepal_server::api::types::VolumeInfo;
 use tonic::Code;
@@ -36,13 +37,16 @@ pub fn delete(driver: &Driver, asked: &DeleteVolumeRequest) -> Result<DeleteVolu
         let how = format!("`tepal volume rm {}` removes it", volume.name);
         return Err(Failure::precondition(format!("volume '{}' wasn't made by this driver: {how}", volume.name)));
     }
-    if let Some(holder) = &volume.reserved_by {
-        return Err(Failure::precondition(format!("volume '{}' is published to '{holder}'", volume.name)));
+    if let Some(holder) = volume.reserved_by.as_ref().filter(|holder| *holder != NOBODY) {
+        return Err(published(&volume, holder));
     }
     let removed = match volume.snapshots.is_empty() {
         true => driver.cluster.remove_volume(&handle),
         false if volume.clients > 0 => {
-            return Err(Failure::precondition(format!("volume '{}' is in use by {} clients", volume.name, volume.clients)));
+            return Err(Failure::precondition(format!(
+                "volume '{}' is in use by {} clients",
+                volume.name, volume.clients
+            )));
         }
         false => driver.cluster.rename(&handle, names::deleted(handle.volume)).map(|_| ()),
     };
@@ -52,7 +56,10 @@ pub fn delete(driver: &Driver, asked: &DeleteVolumeRequest) -> Result<DeleteVolu
     }
 }
 
-pub fn expand(driver: &Driver, asked: &ControllerExpandVolumeRequest) -> Result<ControllerExpandVolumeResponse, Failure> {
+pub fn expand(
+    driver: &Driver,
+    asked: &ControllerExpandVolumeRequest,
+) -> Result<ControllerExpandVolumeResponse, Failure> {
     let handle = driver.handle(&asked.volume_id)?;
     let range = asked.capacity_range.ok_or_else(|| Failure::invalid("the capacity range is missing"))?;
     let range = Range::of(Some(&range))?;

@@ -27,7 +27,8 @@ pub fn find(device: &Path) -> Result<Found, Failure> {
     match ended.status {
         Some(0) => {}
         Some(NOTHING) => {
-            let signatures = succeed("wipefs", ["--noheadings".into(), "--output=TYPE".into(), OsString::from(device)])?;
+            let signatures =
+                succeed("wipefs", ["--noheadings".into(), "--output=TYPE".into(), OsString::from(device)])?;
             return Ok(match signatures.as_str() {
                 "" => Found::Nothing,
                 signatures => Found::Other(signatures.lines().map(str::trim).collect::<Vec<_>>().join(", ")),
@@ -56,7 +57,13 @@ pub fn make(filesystem: Filesystem, device: &Path) -> Result<(), Failure> {
 }
 
 /// Read-only, it's mounted also if it wasn't unmounted before, as in a snapshot: without what its journal has.
-pub fn mount(filesystem: Filesystem, device: &Path, at: &Path, read_only: bool, flags: &[String]) -> Result<(), Failure> {
+pub fn mount(
+    filesystem: Filesystem,
+    device: &Path,
+    at: &Path,
+    read_only: bool,
+    flags: &[String],
+) -> Result<(), Failure> {
     let by = |more: &[&str]| {
         let mut options: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         if filesystem == Filesystem::Xfs {

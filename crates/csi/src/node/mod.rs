@@ -21,10 +21,11 @@ use crate::failure::Failure;
 use crate::spec::node_server::Node;
 use crate::spec::node_service_capability::{Rpc, Type, rpc};
 use crate::spec::{
-    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest,
-    NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
-    NodeServiceCapability, NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
-    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
+    NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
+    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
+    NodeUnstageVolumeResponse,
 };
 use crate::topology;
 use std::path::Path;
@@ -77,7 +78,9 @@ impl Node for Driver {
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Answer<NodeGetCapabilitiesResponse> {
         let capability = |one: rpc::Type| NodeServiceCapability { r#type: Some(Type::Rpc(Rpc { r#type: one.into() })) };
-        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities: CAPABILITIES.into_iter().map(capability).collect() }))
+        Ok(Response::new(NodeGetCapabilitiesResponse {
+            capabilities: CAPABILITIES.into_iter().map(capability).collect(),
+        }))
     }
 
     async fn node_get_info(&self, asked: Request<NodeGetInfoRequest>) -> Answer<NodeGetInfoResponse> {

@@ -115,7 +115,8 @@ fn unescaped(text: &[u8]) -> PathBuf {
 
 /// Shows at `to` what is at `from`.
 pub fn bind(from: &Path, to: &Path, read_only: bool) -> Result<(), Failure> {
-    let failed = |error: Errno| Failure::internal(format!("{} can't be mounted at {}: {error}", from.display(), to.display()));
+    let failed =
+        |error: Errno| Failure::internal(format!("{} can't be mounted at {}: {error}", from.display(), to.display()));
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(failed)?;
     if read_only {
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
@@ -167,7 +168,10 @@ mod tests {
         let found = mounts.at(Path::new("/mnt/a b")).expect("the last one");
         assert_eq!((found.device, found.filesystem.as_str(), found.read_only), ((7, 4), "xfs", false));
         let found = mounts.at(Path::new("/target")).expect("there");
-        assert_eq!((found.root.as_path(), found.filesystem.as_str(), found.read_only), (Path::new("/loop3"), "devtmpfs", true));
+        assert_eq!(
+            (found.root.as_path(), found.filesystem.as_str(), found.read_only),
+            (Path::new("/loop3"), "devtmpfs", true)
+        );
         assert_eq!(mounts.at(Path::new("/mnt")), None);
     }
 

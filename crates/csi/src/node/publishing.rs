@@ -7,7 +7,9 @@ use crate::driver::Driver;
 use crate::failure::Failure;
 use crate::machine::Device;
 use crate::names::VolumeHandle;
-use crate::spec::{NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
+use crate::spec::{
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+};
 use std::fs;
 use std::path::Path;
 
@@ -22,7 +24,8 @@ pub fn publish(driver: &Driver, asked: &NodePublishVolumeRequest) -> Result<Node
     let read_only = asked.readonly || capability.read_only;
     let there = Mounts::read()?;
     if let Some(mount) = there.at(target) {
-        return match there.has(target, &device.path) && (mount.read_only == read_only || capability.kind == Kind::Block) {
+        return match there.has(target, &device.path) && (mount.read_only == read_only || capability.kind == Kind::Block)
+        {
             true => Ok(NodePublishVolumeResponse {}),
             false => Err(Failure::exists(format!("something else is mounted at {}", target.display()))),
         };
@@ -31,14 +34,20 @@ pub fn publish(driver: &Driver, asked: &NodePublishVolumeRequest) -> Result<Node
         let other = there.of(&device.path).into_iter().find(|mount| mount.at != staging);
         if let Some(other) = other {
             let (volume, at) = (&asked.volume_id, other.at.display());
-            return Err(Failure::precondition(format!("volume {volume} is for one place alone, and published at {at}")));
+            return Err(Failure::precondition(format!(
+                "volume {volume} is for one place alone, and published at {at}"
+            )));
         }
     }
     match capability.kind {
         Kind::Block => show_device(&device, target, read_only)?,
         Kind::Mount { .. } => {
             if !there.has(staging, &device.path) {
-                return Err(Failure::precondition(format!("volume {} isn't staged at {}", asked.volume_id, staging.display())));
+                return Err(Failure::precondition(format!(
+                    "volume {} isn't staged at {}",
+                    asked.volume_id,
+                    staging.display()
+                )));
             }
             fs::create_dir_all(target).map_err(|error| cant_make(target, &error))?;
             mounts::bind(staging, target, read_only)?;
@@ -52,7 +61,9 @@ fn staged(driver: &Driver, handle: &VolumeHandle) -> Result<Device, Failure> {
         Some(device) if device.is_served => Ok(device),
         Some(device) => {
             let path = device.path.display();
-            Err(Failure::precondition(format!("whoever served {path} has ended, and all I/O fails: stage volume {handle} again")))
+            Err(Failure::precondition(format!(
+                "whoever served {path} has ended, and all I/O fails: stage volume {handle} again"
+            )))
         }
         None => {
             // That there's no such volume is the better answer.

@@ -12,7 +12,9 @@ use crate::driver::Driver;
 use crate::failure::Failure;
 use crate::machine::{Device, Wanted};
 use crate::names::VolumeHandle;
-use crate::spec::{NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse};
+use crate::spec::{
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tepal_server::api::types::VolumeInfo;
@@ -26,7 +28,8 @@ pub fn stage(driver: &Driver, asked: &NodeStageVolumeRequest) -> Result<NodeStag
     let (_, volume) = driver.volume(&asked.volume_id)?;
     usable(&volume, &capability)?;
     let holder = asked.publish_context.get(HOLDER).map(String::as_str);
-    let (device, is_new) = attached(driver, &Wanted { volume: &volume, handle, holder, read_only: capability.read_only })?;
+    let (device, is_new) =
+        attached(driver, &Wanted { volume: &volume, handle, holder, read_only: capability.read_only })?;
     let staged = match &capability.kind {
         Kind::Block => Ok(()),
         Kind::Mount { filesystem, flags } => mounted(driver, &volume, &device, at, (*filesystem, flags), &capability),
@@ -40,7 +43,10 @@ pub fn stage(driver: &Driver, asked: &NodeStageVolumeRequest) -> Result<NodeStag
 
 fn usable(volume: &VolumeInfo, capability: &Capability) -> Result<(), Failure> {
     if volume.incomplete.is_some() {
-        return Err(Failure::precondition(format!("volume '{}' is incomplete: an import of it hasn't ended", volume.name)));
+        return Err(Failure::precondition(format!(
+            "volume '{}' is incomplete: an import of it hasn't ended",
+            volume.name
+        )));
     }
     match volume.replica.is_some() && !capability.read_only {
         true => Err(Failure::precondition(format!("volume '{}' is a replica, which is only read", volume.name))),
@@ -51,10 +57,24 @@ fn usable(volume: &VolumeInfo, capability: &Capability) -> Result<(), Failure> {
 /// The device, and whether it's a new one.
 fn attached(driver: &Driver, wanted: &Wanted<'_>) -> Result<(Device, bool), Failure> {
     match driver.machine.device(&wanted.handle)?.filter(|device| device.is_served) {
+        Some(device) if device.holder.as_deref() != wanted.holder => {
+            if let Some(mount) = Mounts::read()?.of(&device.path).first() {
+                let (name, at) = (&wanted.volume.name, mount.at.display());
+                return Err(Failure::precondition(format!(
+                    "volume '{name}' is still mounted at {at} from an earlier time, and cut off: unpublish and unstage it first"
+                )));
+            }
+            driver.machine.discard(&wanted.handle)?;
+            Ok((driver.machine.attach(wanted)?, true))
+        }
         Some(device) if device.read_only == wanted.read_only => Ok((device, false)),
         Some(device) => {
             let how = if device.read_only { "for reading only" } else { "for writing" };
-            Err(Failure::exists(format!("volume '{}' is attached as {} {how}", wanted.volume.name, device.path.display())))
+            Err(Failure::exists(format!(
+                "volume '{}' is attached as {} {how}",
+                wanted.volume.name,
+                device.path.display()
+            )))
         }
         None => Ok((driver.machine.attach(wanted)?, true)),
     }
@@ -105,7 +125,9 @@ fn on_device(
             return Ok(found);
         }
         Found::Other(what) => {
-            return Err(Failure::precondition(format!("volume '{name}' has no filesystem but {what}, and is left as it is")));
+            return Err(Failure::precondition(format!(
+                "volume '{name}' has no filesystem but {what}, and is left as it is"
+            )));
         }
         Found::Nothing if device.read_only => {
             return Err(Failure::precondition(format!("volume '{name}' has no filesystem, and is only to be read")));
@@ -134,14 +156,23 @@ fn forget(note: &PathBuf) -> Result<(), Failure> {
     }
 }
 
-/// Needs no server: a machine gives back also what the cluster has forgotten.
+/// Whether nothing that is written to a device reaches its volume any more, as far as somebody can say.
+fn is_cut_off(driver: &Driver, handle: &VolumeHandle, device: &Device) -> bool {
+    match driver.cluster.volume(&handle.by_id()) {
+        Ok(volume) => device.holder.is_some() && volume.reserved_by != device.holder,
+        Err(failure) => failure.is_not_found(),
+    }
+}
+
+/// A machine gives back also what the cluster has forgotten, or has given to another one: without waiting for what can't be written.
 pub fn unstage(driver: &Driver, asked: &NodeUnstageVolumeRequest) -> Result<NodeUnstageVolumeResponse, Failure> {
     if asked.volume_id.is_empty() {
         return Err(Failure::invalid("the volume id is missing"));
     }
     let at = path("staging target path", &asked.staging_target_path)?;
-    let handle = VolumeHandle::parse(&asked.volume_id)
-        .ok_or_else(|| Failure::not_found(format!("there is no volume '{}'", tepal_model::text::shown(&asked.volume_id))))?;
+    let handle = VolumeHandle::parse(&asked.volume_id).ok_or_else(|| {
+        Failure::not_found(format!("there is no volume '{}'", tepal_model::text::shown(&asked.volume_id)))
+    })?;
     let _turn = driver.turns.take(handle.to_string())?;
     let device = driver.machine.device(&handle)?;
     let there = Mounts::read()?;
@@ -150,10 +181,17 @@ pub fn unstage(driver: &Driver, asked: &NodeUnstageVolumeRequest) -> Result<Node
             return Err(Failure::precondition(format!("something else is mounted at {}", at.display())));
         }
         Some(device) => {
+            if is_cut_off(driver, &handle, device) {
+                driver.machine.discard(&handle)?;
+            }
             mounts::unmount(at)?;
             let left = Mounts::read()?;
             if let Some(other) = left.of(&device.path).first() {
-                return Err(Failure::precondition(format!("{} is still mounted at {}", device.path.display(), other.at.display())));
+                return Err(Failure::precondition(format!(
+                    "{} is still mounted at {}",
+                    device.path.display(),
+                    other.at.display()
+                )));
             }
         }
         None => {}

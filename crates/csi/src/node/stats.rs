@@ -25,13 +25,18 @@ pub fn get(driver: &Driver, asked: &NodeGetVolumeStatsRequest) -> Result<NodeGet
         return Err(Failure::unavailable(format!("I/O on {} waits: {reason}", device.path.display())));
     }
     let usage = match Number::of(at) {
-        Some(_) => vec![VolumeUsage { total: bytes(length(&device.path)?), unit: Unit::Bytes.into(), ..VolumeUsage::default() }],
+        Some(_) => vec![VolumeUsage {
+            total: bytes(length(&device.path)?),
+            unit: Unit::Bytes.into(),
+            ..VolumeUsage::default()
+        }],
         None => of_filesystem(at)?,
     };
     let condition = match driver.volume(&asked.volume_id) {
-        _ if !device.is_served => {
-            VolumeCondition { abnormal: true, message: "whoever served its device has ended, and all I/O fails".to_owned() }
-        }
+        _ if !device.is_served => VolumeCondition {
+            abnormal: true,
+            message: "whoever served its device has ended, and all I/O fails".to_owned(),
+        },
         Ok((_, volume)) => health::condition(&volume),
         Err(failure) if failure.is_not_found() => VolumeCondition { abnormal: true, message: failure.message },
         // It's here and works; that nobody can be asked is no fault of the volume.

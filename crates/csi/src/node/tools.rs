@@ -20,7 +20,9 @@ pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A
     // Only what is said in English is understood.
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
     let ended: Output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::internal(format!("the program '{program}' is missing on this machine")),
+        std::io::ErrorKind::NotFound => {
+            Failure::internal(format!("the program '{program}' is missing on this machine"))
+        }
         _ => Failure::internal(format!("{program}: {error}")),
     })?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub device: PathBuf,
+    /// What the server was asked for.
+    pub export: String,
     pub read_only: bool,
     /// Otherwise all I/O fails.
     pub lives: bool,
@@ -26,6 +28,7 @@ pub fn find(run_folder: &Path, key: &str) -> Result<Option<Kept>, AttachError> {
     let found = known(run_folder, key)?;
     Ok(found.map(|Known { record, lives, .. }| Kept {
         device: record.device,
+        export: record.export,
         read_only: record.read_only,
         lives,
         waiting: record.waiting,
@@ -56,6 +59,11 @@ pub fn take_away(run_folder: &Path, key: &str) -> Result<(), AttachError> {
     let _turn = run.turn()?;
     Found::look(&run, true)?; // what is left of daemons that are gone is cleared
     known(run_folder, key)?.map_or(Ok(()), |one| detach::take_away(&one))
+}
+
+/// Takes it away by force, if it's there: everything on it fails, and it goes with its last user.
+pub fn discard(run_folder: &Path, key: &str) -> Result<(), AttachError> {
+    known(run_folder, key)?.map_or(Ok(()), |one| detach::force_away(&one).map(|_| ()))
 }
 
 /// Has its daemon look now whether the volume has grown, and not only in some seconds.

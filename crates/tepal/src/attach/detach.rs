@@ -92,7 +92,7 @@ pub fn take_away(one: &Known) -> Result<(), AttachError> {
     place.clear()
 }
 
-fn force_away(Known { place, record, lives }: &Known) -> Result<Detached, AttachError> {
+pub fn force_away(Known { place, record, lives }: &Known) -> Result<Detached, AttachError> {
     if *lives && record.waiting.is_none() && flushed_in_time(place, record) {
         wait_for_end(place, record)?;
         return place.clear().map(|()| Detached::Wholly);

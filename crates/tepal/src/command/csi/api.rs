@@ -28,10 +28,11 @@ impl Servers {
         self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn look_again(&self) {
-        if let Ok(found) = look(&self.global, self.token_file.as_ref()) {
-            *self.client.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
-        }
+    /// Whether something was found.
+    fn look_again(&self) -> bool {
+        let Ok(found) = look(&self.global, self.token_file.as_ref()) else { return false };
+        *self.client.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
+        true
     }
 }
 
@@ -44,18 +45,18 @@ fn look(global: &Global, token_file: Option<&PathBuf>) -> Result<Client, Command
 
 impl Api for Servers {
     fn ask(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failure> {
-        let client = self.client();
-        let said = match method {
+        let ask = |client: &Client| match method {
             Method::Get => client.get(path),
             Method::Post => client.post(path, body),
             Method::Delete => client.delete(path),
         };
-        said.map_err(|error| {
-            if error.is_no_answer() || error.is_token() {
-                self.look_again();
-            }
-            failure(error)
-        })
+        let said = ask(&self.client()).or_else(|error| {
+            let is_new = (error.is_no_answer() || error.is_token()) && self.look_again();
+            // What was perhaps heard isn't said twice.
+            let was_heard = matches!(error, ClientError::Lost { .. } | ClientError::TooSlow { .. });
+            if is_new && !was_heard { ask(&self.client()) } else { Err(error) }
+        });
+        said.map_err(failure)
     }
 }
 

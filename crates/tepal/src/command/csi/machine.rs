@@ -11,6 +11,9 @@ use std::time::Duration;
 use tepal_csi::{Code, Device, Failure, Machine, VolumeHandle, Wanted};
 use tepal_server::api::types::VolumeInfo;
 
+/// Between an export's name and its holder.
+const EXCLUSIVE: &str = "?exclusive=";
+
 pub struct Attachments {
     pub global: Global,
     pub servers: Arc<Servers>,
@@ -36,7 +39,7 @@ impl Attachments {
 
 impl Machine for Attachments {
     fn attach(&self, wanted: &Wanted<'_>) -> Result<Device, Failure> {
-        let holder = wanted.holder.map_or_else(String::new, |holder| format!("?exclusive={holder}"));
+        let holder = wanted.holder.map_or_else(String::new, |holder| format!("{EXCLUSIVE}{holder}"));
         let request = AttachRequest {
             volume: wanted.volume.name.clone(),
             export: wanted.handle.by_id() + &holder,
@@ -49,13 +52,15 @@ impl Machine for Attachments {
             daemon: self.daemon.clone(),
         };
         let attached = attach::attach(&request).map_err(refusal)?;
-        Ok(Device { path: attached.device, read_only: attached.read_only, is_served: true, waits: None })
+        let holder = wanted.holder.map(str::to_owned);
+        Ok(Device { path: attached.device, read_only: attached.read_only, is_served: true, waits: None, holder })
     }
 
     fn device(&self, volume: &VolumeHandle) -> Result<Option<Device>, Failure> {
         let kept = by_key::find(&self.run_folder, &volume.to_string()).map_err(refusal)?;
-        Ok(kept.map(|by_key::Kept { device, read_only, lives, waiting }| Device {
+        Ok(kept.map(|by_key::Kept { device, export, read_only, lives, waiting }| Device {
             path: device,
+            holder: export.split_once(EXCLUSIVE).map(|(_, holder)| holder.to_owned()),
             read_only,
             is_served: lives,
             waits: waiting,
@@ -64,6 +69,10 @@ impl Machine for Attachments {
 
     fn detach(&self, volume: &VolumeHandle) -> Result<(), Failure> {
         by_key::take_away(&self.run_folder, &volume.to_string()).map_err(refusal)
+    }
+
+    fn discard(&self, volume: &VolumeHandle) -> Result<(), Failure> {
+        by_key::discard(&self.run_folder, &volume.to_string()).map_err(refusal)
     }
 
     fn follow_growth(&self, volume: &VolumeHandle) -> Result<(), Failure> {
