@@ -4,6 +4,7 @@ mod data;
 mod driver;
 mod fences;
 mod lists;
+mod manifests;
 mod many;
 mod sanity;
 mod stories;

@@ -7,6 +7,7 @@ use crate::names::{NodeHandle, VolumeHandle};
 use crate::turns::Turns;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 use tepal_model::text::{is_name, shown};
 use tepal_server::api::types::VolumeInfo;
 use tonic::{Request, Response, Status};
@@ -112,11 +113,14 @@ impl Driver {
         A: Send + 'static,
         F: FnOnce(&Driver, Q) -> Result<A, Failure> + Send + 'static,
     {
-        let (driver, asked) = (self.clone(), request.into_inner());
+        let (driver, asked, began) = (self.clone(), request.into_inner(), Instant::now());
         // It goes on if the caller gives up, and keeps its turn until it's done.
         let done = tokio::task::spawn_blocking(move || work(&driver, asked)).await;
         match done {
-            Ok(Ok(answer)) => Ok(Response::new(answer)),
+            Ok(Ok(answer)) => {
+                tracing::debug!("{what}: done in {:?}", began.elapsed());
+                Ok(Response::new(answer))
+            }
             Ok(Err(failure)) => {
                 tracing::info!("{what}: {:?}: {failure}", failure.code);
                 Err(failure.into())

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tepal_csi::{Fence, Settings};
+use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CsiError {
@@ -26,8 +27,9 @@ pub enum CsiError {
 }
 
 pub fn run(global: &Global, arguments: CsiArguments) -> Result<Outcome, CommandError> {
-    // Another program may have set one up; so much the better.
-    let _ = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_target(false).try_init();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    let _ = log.with_target(false).try_init(); // if there's one already, so much the better
     let fence = match arguments.fence {
         FenceName::Reservation if arguments.gateway.is_some() => return Err(CsiError::GatewayReserves.into()),
         FenceName::Reservation => Fence::Reservation,
