@@ -28,7 +28,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// Options that the binary's help doesn't have.
 fn unknown_options(container: &Value) -> Vec<String> {
     let arguments: Vec<&str> = list(container, "args").iter().filter_map(Value::as_str).collect();
-    let help = run(command(crate::cluster::tepal().to_str().expect("text"), [arguments[0], "--help"])).succeeded();
+    let help = run(std::process::Command::new(crate::cluster::tepal()).args([arguments[0], "--help"])).succeeded();
     let options = arguments[1..].iter().map(|argument| argument.split('=').next().unwrap_or_default());
     options.filter(|option| !help.contains(option)).map(str::to_owned).collect()
 }

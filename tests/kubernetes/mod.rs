@@ -13,5 +13,5 @@ mod stories;
 #[allow(dead_code, clippy::all, clippy::too_many_lines)]
 #[rustfmt::skip]
 mod spec {
-    include!("../../crates/csi/src/spec/csi.v1.rs");
+    include!("../../crates/csi/src/spec/csi.v1.generated");
 }

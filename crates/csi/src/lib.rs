@@ -33,7 +33,7 @@ mod turns;
 #[allow(dead_code, missing_docs, clippy::all, clippy::disallowed_methods, clippy::too_many_lines)]
 #[rustfmt::skip]
 mod spec {
-    include!("spec/csi.v1.rs");
+    include!("spec/csi.v1.generated");
 }
 
 pub use cluster::{Api, Method};

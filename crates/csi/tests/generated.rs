@@ -19,12 +19,12 @@ fn the_code_that_was_written_from_the_specification_is_up_to_date() {
     let builder = tonic_prost_build::configure().build_transport(false).out_dir(scratch.path());
     builder.compile_fds(files).expect("code");
     let written = std::fs::read_to_string(scratch.path().join("csi.v1.rs")).expect("it was written");
-    let kept = root.join("src/spec/csi.v1.rs");
+    let kept = root.join("src/spec/csi.v1.generated");
     if std::env::var_os("WRITE_GENERATED").is_some() {
         std::fs::write(&kept, &written).expect("our own file");
     }
     assert!(
         std::fs::read_to_string(kept).expect("our own file") == written,
-        "src/spec/csi.v1.rs isn't what proto/csi.proto says: run this with WRITE_GENERATED=1"
+        "src/spec/csi.v1.generated isn't what proto/csi.proto says: run this with WRITE_GENERATED=1"
     );
 }
