@@ -80,7 +80,8 @@ impl Capability {
             Mode::MultiNodeMultiWriter if kind == Kind::Block => (false, true, false),
             Mode::MultiNodeMultiWriter => {
                 return Err(Failure::invalid(
-                    "the access mode MULTI_NODE_MULTI_WRITER is for raw block volumes: a filesystem that several machines write is destroyed",
+                    "the access mode MULTI_NODE_MULTI_WRITER is for raw block volumes: a filesystem that several machines write to is \
+                     destroyed",
                 ));
             }
             Mode::MultiNodeSingleWriter => {
