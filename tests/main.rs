@@ -20,6 +20,7 @@ mod console;
 mod drives;
 mod durability;
 mod filesystems;
+mod kubernetes;
 mod metadata;
 mod metrics;
 mod packages;

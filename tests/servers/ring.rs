@@ -38,10 +38,19 @@ impl Ring {
         Self::up_with(servers, &["--emulate", model])
     }
 
+    /// One with room for many volumes.
+    pub fn up_with_drives_of(servers: u32, size: &str) -> Ring {
+        Self::made(servers, size, &["--memory"])
+    }
+
     fn up_with(servers: u32, more: &[&str]) -> Ring {
+        Self::made(servers, "64M", more)
+    }
+
+    fn made(servers: u32, size: &str, more: &[&str]) -> Ring {
         let ring = Ring::to_be(servers);
         let count = servers.to_string();
-        ring.dev(&[&["up", "--servers", &count, "--drive-size", "64M", "--detach"], more].concat()).succeeded();
+        ring.dev(&[&["up", "--servers", &count, "--drive-size", size, "--detach"], more].concat()).succeeded();
         ring
     }
 

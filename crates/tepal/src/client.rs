@@ -162,6 +162,11 @@ impl Client {
         self.answered_within(IMPATIENT)
     }
 
+    /// The same client, with that token.
+    pub fn with_token(self, token: String) -> Self {
+        Client { token: Some(token), ..self }
+    }
+
     /// The same client, which waits no longer than that for an answer.
     pub fn answered_within(self, answer: Duration) -> Self {
         Client { agent: agent(self.tls.as_ref(), answer, 0), ..self }

@@ -170,7 +170,9 @@ fn lock_program() -> nix::Result<()> {
     Ok(())
 }
 
-const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+/// That the volume may have grown.
+pub const LOOK: Signal = Signal::SIGUSR1;
+const SIGNALS: [Signal; 5] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, LOOK];
 
 struct Daemon {
     client: Arc<Client>,
@@ -215,8 +217,19 @@ impl Daemon {
         let size = client.size();
         let pid = std::process::id();
         let (waiting, waiting_since_unix_ms) = (None, None);
-        let record =
-            Record { volume, export, device, method, address, read_only, size, pid, waiting, waiting_since_unix_ms };
+        let record = Record {
+            volume,
+            export,
+            device,
+            method,
+            address,
+            read_only,
+            size,
+            pid,
+            waiting,
+            waiting_since_unix_ms,
+            looks_when_told: true,
+        };
         let daemon = Daemon { client, front, place, record, is_unanswered: false };
         daemon.announce()?;
         Ok(daemon)
@@ -242,6 +255,7 @@ impl Daemon {
                     self.client.close();
                     return ExitCode::SUCCESS;
                 }
+                Ok(Event::Signal(LOOK)) => self.look_again(),
                 Ok(Event::Signal(signal)) => self.end_if_unused(signal),
                 Ok(Event::Lost(reason)) => self.now_waiting(Some(reason)),
                 Ok(Event::Waiting(reason)) => self.now_waiting(Some(reason)),
@@ -256,9 +270,7 @@ impl Daemon {
                 // An error here is an outage that the client notices by itself.
                 Err(RecvTimeoutError::Timeout) => {
                     self.look_at_the_oldest();
-                    if let Ok(Some(name)) = self.client.look_again() {
-                        self.now_called(name);
-                    }
+                    self.look_again();
                 }
             }
         }
@@ -277,6 +289,12 @@ impl Daemon {
             }
             (None, true) => self.now_waiting(None),
             _ => {}
+        }
+    }
+
+    fn look_again(&mut self) {
+        if let Ok(Some(name)) = self.client.look_again() {
+            self.now_called(name);
         }
     }
 

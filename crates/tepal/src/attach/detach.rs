@@ -72,7 +72,7 @@ pub fn detach(request: &DetachRequest) -> Result<Detached, AttachError> {
     }
 }
 
-fn take_away(one: &Known) -> Result<(), AttachError> {
+pub fn take_away(one: &Known) -> Result<(), AttachError> {
     let Known { place, record, lives } = one;
     match (lives, record.waiting.clone()) {
         (true, Some(reason)) => {
@@ -92,7 +92,7 @@ fn take_away(one: &Known) -> Result<(), AttachError> {
     place.clear()
 }
 
-fn force_away(Known { place, record, lives }: &Known) -> Result<Detached, AttachError> {
+pub fn force_away(Known { place, record, lives }: &Known) -> Result<Detached, AttachError> {
     if *lives && record.waiting.is_none() && flushed_in_time(place, record) {
         wait_for_end(place, record)?;
         return place.clear().map(|()| Detached::Wholly);

@@ -38,6 +38,9 @@ pub struct Record {
     /// Since when, by this machine's clock.
     #[serde(default)]
     pub waiting_since_unix_ms: Option<u64>,
+    /// Whether it can be told that the volume may have grown. What daemons of older versions wrote says nothing of it.
+    #[serde(default)]
+    pub looks_when_told: bool,
 }
 
 /// The folder of all attachments.
@@ -246,6 +249,7 @@ mod tests {
             pid: 1,
             waiting: None,
             waiting_since_unix_ms: None,
+            looks_when_told: true,
         }
     }
 

@@ -17,6 +17,7 @@
 //! 3. Whether a daemon lives is known by a lock that it holds, never by its number.
 //! 4. A device is one attachment's: what a daemon has left that is gone is cleared before another is made.
 
+pub mod by_key;
 pub mod daemon;
 mod detach;
 mod folder;

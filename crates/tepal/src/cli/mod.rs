@@ -1,5 +1,6 @@
 //! What can be typed: every command, its arguments and its help, as types. What they do is in [`crate::command`].
 
+mod csi;
 mod dev;
 mod identity;
 mod local;
@@ -12,6 +13,7 @@ mod usage;
 pub mod value;
 mod watching;
 
+pub use csi::{CsiArguments, FenceName, Services};
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use identity::{FilesArguments, IdentityCommand};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
@@ -104,6 +106,8 @@ pub enum Command {
     Attach(AttachArguments),
     /// Take an attached volume away from this machine
     Detach(DetachArguments),
+    /// Give volumes to Kubernetes: a driver that speaks CSI at a unix socket
+    Csi(CsiArguments),
     /// Health at a glance
     Status,
     /// What is wrong with the cluster, why that matters, and what to do about it, the worst first

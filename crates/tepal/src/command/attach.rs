@@ -40,10 +40,7 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
         None => nbd_address(global, &client, &found)?,
         Some(_) => server_address(global, &client, &found)?,
     };
-    let method = method.map(|name| match name {
-        MethodName::Fuse => Method::Fuse,
-        MethodName::Nbd => Method::Nbd,
-    });
+    let method = method.map(Method::from);
     let daemon = DaemonCommand::this_program(ATTACH_DAEMON);
     let (mut export, mut key) = (format!("{BY_ID}{}", found.id), format!("{}-{}", cluster.id, found.id));
     if let SourceName::Snapshot(name) = &volume {
@@ -67,8 +64,17 @@ pub fn attach(global: &Global, output: Output, arguments: AttachArguments) -> Re
     Ok(Outcome::Done)
 }
 
+impl From<MethodName> for Method {
+    fn from(name: MethodName) -> Method {
+        match name {
+            MethodName::Fuse => Method::Fuse,
+            MethodName::Nbd => Method::Nbd,
+        }
+    }
+}
+
 /// This machine's name, as a holder's.
-fn machine() -> String {
+pub fn machine() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     if is_name(&name) { name } else { "this-machine".to_owned() }
 }
@@ -106,7 +112,7 @@ pub fn nbd_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Res
 }
 
 /// Over TLS, if there's an identity for that: then its rights count, also on the server's own machine.
-fn server_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
+pub fn server_address(global: &Global, client: &Client, volume: &VolumeInfo) -> Result<NbdAddress, CommandError> {
     let servers: Vec<ServerInfo> = client.get(route::SERVERS)?;
     let has_it = |server: &&ServerInfo| server.drives.iter().any(|drive| volume.drives.contains(&drive.id));
     let mut having = servers.iter().filter(has_it);

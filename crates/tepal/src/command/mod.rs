@@ -3,6 +3,7 @@
 mod attach;
 mod bench;
 mod cluster;
+mod csi;
 mod doctor;
 mod drive;
 mod events;
@@ -93,6 +94,8 @@ pub enum CommandError {
     #[error(transparent)]
     Gateway(#[from] gateway::GatewayError),
     #[error(transparent)]
+    Csi(#[from] csi::CsiError),
+    #[error(transparent)]
     Rebuild(#[from] rebuild::RebuildError),
     #[error(transparent)]
     Replicate(Box<replicate::ReplicateError>),
@@ -113,6 +116,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Gateway(arguments) => gateway::run(&global, arguments),
         Command::Attach(arguments) => attach::attach(&global, output, arguments),
         Command::Detach(arguments) => attach::detach(output, arguments),
+        Command::Csi(arguments) => csi::run(&global, arguments),
         Command::AttachDaemon { order } => Ok(attach::daemon(&order)),
         Command::Apply(arguments) => apply::apply(&global, output, &arguments),
         Command::Show(arguments) => apply::show(&global, output, &arguments),

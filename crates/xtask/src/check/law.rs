@@ -41,8 +41,14 @@ const LAW: &[Room] = &[
         sees: &[GROUND, DISKS, &["tepal-wire", "tepal-gateway", "tepal-metadata"]],
         pure: false,
     },
+    // It asks a cluster over the API, and is given the way to it, and to this machine's devices, by the binary.
+    Room { name: "tepal-csi", sees: &[&["tepal-model", "tepal-server"]], pure: false },
     // Nothing sees the binary: whatever others need of it belongs into a library crate.
-    Room { name: "tepal", sees: &[GROUND, DISKS, &["tepal-gateway", "tepal-metadata", "tepal-server"]], pure: false },
+    Room {
+        name: "tepal",
+        sees: &[GROUND, DISKS, &["tepal-gateway", "tepal-metadata", "tepal-server", "tepal-csi"]],
+        pure: false,
+    },
     // The simulator runs the very code of production, over fakes: so it sees that code, and no server.
     Room { name: "tepal-sim", sees: &[GROUND, DISKS, &["tepal-wire", "tepal-metadata"]], pure: false },
     // They see what users see: the binary, as a process.

@@ -20,6 +20,7 @@ const CLIENTS: &[(&str, &str)] = &[
     ("kmod", "kmod"),
     ("linux.uml", "user-mode-linux"),
     ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
     ("mmdebstrap", "mmdebstrap"),
     ("nbd-client", "nbd-client"),
     ("nbdinfo", "libnbd-bin"),
@@ -36,13 +37,30 @@ const CLIENTS: &[(&str, &str)] = &[
 /// Programs that are published as crates. They are tools of the tests, and no part of what is built or shipped.
 const CRATES: &[&str] = &["fsx"];
 
+/// Programs that are published as modules of Go: name, and module with its version.
+const MODULES: &[(&str, &str)] = &[("csi-sanity", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.6.0")];
+
 /// Installs what is missing where that can be done, and otherwise says what is missing and goes on.
 pub fn provide(workspace: &Workspace) {
     provide_packages();
     provide_browser_tests(workspace);
+    provide_modules(workspace);
     for name in CRATES.iter().filter(|name| workspace.tool(name).is_none()) {
         println!("clients: installing {name} into the target folder");
         if let Err(failure) = workspace.install(name) {
+            println!("clients: not installed, so that some tests will skip themselves: {failure}");
+        }
+    }
+}
+
+/// As with crates, where there is Go.
+fn provide_modules(workspace: &Workspace) {
+    let wanted = MODULES.iter().filter(|(name, _)| workspace.tool(name).is_none());
+    for (name, module) in wanted.filter(|_| process::find("go").is_some()) {
+        println!("clients: installing {name} into the target folder");
+        let mut go = Command::new("go");
+        go.args(["install", module]).env("GOBIN", workspace.tools()).env("GOFLAGS", "-mod=mod");
+        if let Err(failure) = process::succeed(&mut go, APT_LIMIT) {
             println!("clients: not installed, so that some tests will skip themselves: {failure}");
         }
     }

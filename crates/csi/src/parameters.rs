@@ -1,0 +1,97 @@
+//! What a StorageClass says of new volumes.
+
+use crate::failure::Failure;
+use std::collections::{BTreeMap, HashMap};
+use tepal_model::Layout;
+use tepal_model::text::is_name;
+
+/// Begins what the orchestrator's own programs add.
+const ORCHESTRATOR: &str = "csi.storage.k8s.io/";
+/// Options of a layout, each a parameter of its own; they may stand in the layout as well.
+const OF_LAYOUT: [&str; 5] = ["domain", "durability", "extent", "min_copies", "min_extra"];
+
+/// Where a volume is to be, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// Whose drives it uses; none: not said.
+    pub pool: Option<String>,
+    /// How its data is kept; none: as the pool says.
+    pub layout: Option<Layout>,
+}
+
+impl Parameters {
+    /// # Errors
+    ///
+    /// If one isn't known, or not possible.
+    pub fn of(said: &HashMap<String, String>) -> Result<Parameters, Failure> {
+        let said: BTreeMap<&str, &str> = said
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .filter(|(key, _)| !key.starts_with(ORCHESTRATOR))
+            .collect();
+        let known = |key: &&str| ["pool", "layout"].contains(key) || OF_LAYOUT.contains(key);
+        if let Some(unknown) = said.keys().find(|key| !known(key)) {
+            return Err(Failure::invalid(format!(
+                "there is no parameter '{unknown}': pool, layout, {} are known",
+                OF_LAYOUT.join(", ")
+            )));
+        }
+        let pool = said.get("pool").map(|pool| match is_name(pool) {
+            true => Ok((*pool).to_owned()),
+            false => Err(Failure::invalid(format!("'{pool}' is no pool's name"))),
+        });
+        let options = OF_LAYOUT.iter().filter_map(|key| Some(format!(";{key}={}", said.get(key)?)));
+        let options: String = options.collect();
+        let layout = match said.get("layout") {
+            Some(layout) => Some(format!("{layout}{options}")),
+            None if options.is_empty() => None,
+            None => return Err(Failure::invalid("options of a layout are given, and no parameter 'layout'")),
+        };
+        let layout = layout.map(|text| text.parse::<Layout>().map_err(|error| Failure::invalid(error.to_string())));
+        Ok(Parameters { pool: pool.transpose()?, layout: layout.transpose()? })
+    }
+}
+
+/// Where parameters aren't possible.
+///
+/// # Errors
+///
+/// If there are any but the orchestrator's own.
+pub fn none(what: &str, said: &HashMap<String, String>) -> Result<(), Failure> {
+    match said.keys().filter(|key| !key.starts_with(ORCHESTRATOR)).min() {
+        None => Ok(()),
+        Some(key) => Err(Failure::invalid(format!("{what} takes no parameter '{key}'"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(said: &[(&str, &str)]) -> Result<Parameters, String> {
+        let said = said.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Parameters::of(&said).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn a_layout_and_its_options_become_one_layout() {
+        let said = [("pool", "fast"), ("layout", "mirror:2"), ("domain", "site"), ("csi.storage.k8s.io/pvc/name", "x")];
+        let parameters = of(&said).expect("known");
+        assert_eq!(parameters.pool.as_deref(), Some("fast"));
+        assert_eq!(parameters.layout, "mirror:2;domain=site".parse().ok());
+        assert_eq!(of(&[]), Ok(Parameters::default()));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        for (said, word) in [
+            (&[("replicas", "2")][..], "'replicas'"),
+            (&[("layout", "mirror:99")], "mirror"),
+            (&[("domain", "site")], "'layout'"),
+            (&[("pool", "../x")], "'../x'"),
+        ] {
+            let refused = of(said).expect_err("refused");
+            assert!(refused.contains(word), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! One attachment, by what tells its volume from all others: for programs that keep track of volumes and not of names.
+
+use super::daemon;
+use super::detach;
+use super::folder::{Occupant, RunFolder};
+use super::known::{Found, Known};
+use super::release;
+use super::{AttachError, is_folder};
+use nix::errno::Errno;
+use nix::unistd::Pid;
+use std::path::{Path, PathBuf};
+
+/// An attachment, as its daemon has noted it down. No server is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub device: PathBuf,
+    /// What the server was asked for.
+    pub export: String,
+    pub read_only: bool,
+    /// Otherwise all I/O fails.
+    pub lives: bool,
+    /// Why I/O waits, if it does.
+    pub waiting: Option<String>,
+}
+
+/// The attachment of the volume of this key, if it has one.
+pub fn find(run_folder: &Path, key: &str) -> Result<Option<Kept>, AttachError> {
+    let found = known(run_folder, key)?;
+    Ok(found.map(|Known { record, lives, .. }| Kept {
+        device: record.device,
+        export: record.export,
+        read_only: record.read_only,
+        lives,
+        waiting: record.waiting,
+    }))
+}
+
+fn known(run_folder: &Path, key: &str) -> Result<Option<Known>, AttachError> {
+    if !is_folder(run_folder)? {
+        return Ok(None);
+    }
+    let place = RunFolder::open(run_folder)?.place(key);
+    match place.occupant()? {
+        Occupant::Nobody => Ok(None),
+        Occupant::Starting => Err(AttachError::Starting { volume: key.to_owned() }),
+        Occupant::Alive(record) => Ok(Some(Known { place, record, lives: true })),
+        // What it has left may be another's by now.
+        Occupant::Dead(record) if !release::owns_device(&place, &record) => Ok(None),
+        Occupant::Dead(record) => Ok(Some(Known { place, record, lives: false })),
+    }
+}
+
+/// Takes it away in good order, if it's there.
+pub fn take_away(run_folder: &Path, key: &str) -> Result<(), AttachError> {
+    if !is_folder(run_folder)? {
+        return Ok(());
+    }
+    let run = RunFolder::open(run_folder)?;
+    let _turn = run.turn()?;
+    Found::look(&run, true)?; // what is left of daemons that are gone is cleared
+    known(run_folder, key)?.map_or(Ok(()), |one| detach::take_away(&one))
+}
+
+/// Takes it away by force, if it's there: everything on it fails, and it goes with its last user.
+pub fn discard(run_folder: &Path, key: &str) -> Result<(), AttachError> {
+    known(run_folder, key)?.map_or(Ok(()), |one| detach::force_away(&one).map(|_| ()))
+}
+
+/// Has its daemon look now whether the volume has grown, and not only in some seconds.
+pub fn follow_growth(run_folder: &Path, key: &str) -> Result<(), AttachError> {
+    let Some(Known { record, lives: true, .. }) = known(run_folder, key)? else { return Ok(()) };
+    if !record.looks_when_told {
+        return Ok(());
+    }
+    // Its lock says that it lives, so the number is its own.
+    match nix::sys::signal::kill(Pid::from_raw(i32::try_from(record.pid).unwrap_or(i32::MAX)), daemon::LOOK) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(error) => Err(AttachError::Device { doing: "follow", device: record.device, source: error.into() }),
+    }
+}
