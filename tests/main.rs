@@ -19,6 +19,7 @@ mod clients;
 mod console;
 mod drives;
 mod durability;
+mod encryption;
 mod filesystems;
 mod kubernetes;
 mod metadata;

@@ -51,7 +51,8 @@ fn a_device_with_data_is_refused_and_never_formatted() {
     };
     let swap = |device: &Path| drop(run(&mut command("mkswap", [device])).succeeded());
     let ext4_there = |device: &Path| drop(run(command("mkfs.ext4", ["-q"]).arg(device)).succeeded());
-    let cases: [(&str, Box<dyn FnOnce(&Path)>, &str, &str); 4] = [
+    type Use = Box<dyn FnOnce(&Path)>;
+    let cases: [(&str, Use, &str, &str); 4] = [
         ("begin", Box::new(write_at(0)), "ext4", "has data and no filesystem"),
         ("end", Box::new(write_at((SIZE - 512) as u64)), "", "has data and no filesystem"),
         ("swap", Box::new(swap), "ext4", "swap"),

@@ -21,10 +21,14 @@ pub struct Gateway {
 impl Gateway {
     /// One that finds the cluster by its folder, and serves.
     pub fn start(ring: &Ring, name: &str) -> Gateway {
+        Self::start_with(ring, name, &[])
+    }
+
+    pub fn start_with(ring: &Ring, name: &str, more: &[&str]) -> Gateway {
         let socket = ring.scratch_file(&format!("{name}.sock"));
         let listen = format!("unix:{}", socket.display());
         let log = std::fs::File::create(ring.scratch_file(&format!("{name}.log"))).expect("space");
-        let mut command = ring.command(&["gateway", "--listen", &listen]);
+        let mut command = ring.command(&[&["gateway", "--listen", &listen], more].concat());
         let process = command.stdin(Stdio::null()).stderr(log).spawn().expect("the binary");
         let gateway = Gateway { process, socket };
         program::until("the gateway to serve", SOON, || UnixStream::connect(&gateway.socket).ok());

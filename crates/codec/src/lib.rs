@@ -1,6 +1,7 @@
-//! Checksums and erasure codes. All arithmetic that wants SIMD lives here.
+//! Checksums, erasure codes, and the cipher of encrypted volumes. All arithmetic that wants SIMD lives here.
 
 #![warn(missing_docs)]
 
 pub mod checksum;
 pub mod erasure;
+pub mod xts;

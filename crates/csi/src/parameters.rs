@@ -17,6 +17,8 @@ pub struct Parameters {
     pub pool: Option<String>,
     /// How its data is kept; none: as the pool says.
     pub layout: Option<Layout>,
+    /// It's encrypted: what the key is called that wraps its own.
+    pub key: Option<String>,
 }
 
 impl Parameters {
@@ -29,17 +31,19 @@ impl Parameters {
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .filter(|(key, _)| !key.starts_with(ORCHESTRATOR))
             .collect();
-        let known = |key: &&str| ["pool", "layout"].contains(key) || OF_LAYOUT.contains(key);
+        let known = |key: &&str| ["pool", "layout", "key"].contains(key) || OF_LAYOUT.contains(key);
         if let Some(unknown) = said.keys().find(|key| !known(key)) {
             return Err(Failure::invalid(format!(
-                "there is no parameter '{unknown}': pool, layout, {} are known",
+                "there is no parameter '{unknown}': pool, layout, key, {} are known",
                 OF_LAYOUT.join(", ")
             )));
         }
-        let pool = said.get("pool").map(|pool| match is_name(pool) {
-            true => Ok((*pool).to_owned()),
-            false => Err(Failure::invalid(format!("'{pool}' is no pool's name"))),
-        });
+        let named = |what: &str| {
+            said.get(what).map(|name| match is_name(name) {
+                true => Ok((*name).to_owned()),
+                false => Err(Failure::invalid(format!("'{name}' is no {what}'s name"))),
+            })
+        };
         let options = OF_LAYOUT.iter().filter_map(|key| Some(format!(";{key}={}", said.get(key)?)));
         let options: String = options.collect();
         let layout = match said.get("layout") {
@@ -48,7 +52,8 @@ impl Parameters {
             None => return Err(Failure::invalid("options of a layout are given, and no parameter 'layout'")),
         };
         let layout = layout.map(|text| text.parse::<Layout>().map_err(|error| Failure::invalid(error.to_string())));
-        Ok(Parameters { pool: pool.transpose()?, layout: layout.transpose()? })
+        let (pool, key) = (named("pool").transpose()?, named("key").transpose()?);
+        Ok(Parameters { pool, layout: layout.transpose()?, key })
     }
 }
 
@@ -88,7 +93,8 @@ mod tests {
             (&[("replicas", "2")][..], "'replicas'"),
             (&[("layout", "mirror:99")], "mirror"),
             (&[("domain", "site")], "'layout'"),
-            (&[("pool", "../x")], "'../x'"),
+            (&[("pool", "../x")], "'../x' is no pool's name"),
+            (&[("key", "a key")], "'a key' is no key's name"),
         ] {
             let refused = of(said).expect_err("refused");
             assert!(refused.contains(word), "{refused}");

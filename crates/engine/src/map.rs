@@ -31,6 +31,8 @@ pub struct VolumeSpec {
     pub revision: u64,
     /// Its clients may only read: replication writes to it.
     pub is_replica: bool,
+    /// Its bytes are enciphered before drives get them.
+    pub is_encrypted: bool,
     /// What it and its snapshots see, when it's opened.
     pub epochs: Arc<Epochs>,
 }

@@ -13,6 +13,10 @@ pub trait VirtualDisk: 'static {
     fn size(&self) -> u64;
     /// Whether clients may only read. Writing is refused before it gets here, so this must not change.
     fn read_only(&self) -> bool;
+    /// The smallest piece that can be written or zeroed, in bytes: a power of two, at most 4096.
+    fn least_write(&self) -> u32 {
+        1
+    }
     /// What it's called now, where that can differ from the name that it was opened by.
     fn name(&self) -> Option<String> {
         None

@@ -177,6 +177,27 @@ pub struct ReservationRecord {
     pub number: u64,
 }
 
+/// The key of an encrypted volume, in the only form in which it's ever agreed on: enciphered by another key, which the cluster
+/// doesn't have.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VolumeKeyRecord {
+    /// Which volume.
+    pub volume: VolumeId,
+    /// What the other key is called.
+    pub key: String,
+    /// The volume's key, wrapped: hexadecimal, at most [`LONGEST_WRAPPED`] digits.
+    pub wrapped: String,
+}
+
+impl fmt::Debug for VolumeKeyRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VolumeKeyRecord({}, wrapped by '{}')", self.volume.0, self.key)
+    }
+}
+
+/// Digits of a wrapped key.
+pub const LONGEST_WRAPPED: usize = 512;
+
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -188,6 +209,8 @@ pub struct Access {
     pub grants: BTreeMap<(VolumeId, String), Arc<GrantRecord>>,
     /// By volume; of one that was never reserved there is none.
     pub reservations: BTreeMap<VolumeId, Arc<ReservationRecord>>,
+    /// By volume; of one that isn't encrypted there is none.
+    pub volume_keys: BTreeMap<VolumeId, Arc<VolumeKeyRecord>>,
     /// The name of the identity of each key.
     pub(crate) keys: BTreeMap<KeyHash, String>,
 }

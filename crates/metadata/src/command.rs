@@ -15,7 +15,7 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
-/// drives in layouts, 14 identities and rights, 15 schedules.
+/// drives in layouts, 14 identities and rights, 15 schedules and encrypted volumes.
 pub const VERSION: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -69,6 +69,9 @@ const REPLICAS: u32 = 13;
 
 /// From this version on, there are identities and rights on volumes. Builds before would let everybody in.
 const ACCESS: u32 = 14;
+
+/// From this version on, volumes may be encrypted. Builds before would give clients what's stored.
+const ENCRYPTION: u32 = 15;
 
 /// From this version on, there are schedules.
 const SCHEDULES: u32 = 15;
@@ -474,6 +477,25 @@ pub enum Command {
         /// Refused as [`crate::Refusal::NotHolding`] if another one has it.
         from: Option<String>,
     },
+    /// As [`Command::CreateVolume`], of a volume whose bytes are enciphered by a key of its own.
+    CreateEncrypted {
+        name: String,
+        size: u64,
+        layout: Option<String>,
+        pool: String,
+        /// The name of the key that wraps the volume's.
+        key: String,
+        /// As [`crate::VolumeKeyRecord::wrapped`].
+        wrapped: String,
+    },
+    /// The volume's key, which stays the same, is wrapped by another one from now on.
+    RewrapKey {
+        volume: String,
+        key: String,
+        wrapped: String,
+        /// What it was wrapped as before. Refused if it has another form by now.
+        before: String,
+    },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
     /// What is done again and again.
@@ -498,6 +520,7 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
+            Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::CreateVolume { layout: Some(layout), .. }
             | Command::CreatePool { layout: Some(layout), .. }
             | Command::BeginMigration { layout: Some(layout), .. }
@@ -580,6 +603,7 @@ impl Command {
             | Command::Withdraw { volume: name, .. }
             | Command::Reserve { volume: name, .. }
             | Command::Release { volume: name, .. }
+            | Command::RewrapKey { volume: name, .. }
             | Command::BeginMigration { volume: name, .. } => (name, None),
             Command::RemoveSnapshot { volume, name }
             | Command::RenameSnapshot { volume, name, .. }
@@ -594,8 +618,8 @@ impl Command {
     /// Whether the state has more records after it, which only the user takes away again.
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
-            AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreatePool, CreateSnapshot, CreateVolume,
-            Grant, Received, Schedule,
+            AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreateEncrypted, CreatePool,
+            CreateSnapshot, CreateVolume, Grant, Received, Schedule,
         };
         matches!(
             self,
@@ -608,6 +632,7 @@ impl Command {
                 | CreatePool { .. }
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
+                | CreateEncrypted { .. }
                 | Received { .. }
                 | Schedule(ScheduleCommand::Create { .. } | ScheduleCommand::Take { .. })
         )

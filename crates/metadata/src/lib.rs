@@ -35,8 +35,8 @@ mod state_machine;
 mod timing;
 
 pub use access::{
-    Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, ReservationRecord, Right,
-    Role,
+    Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, LONGEST_WRAPPED,
+    ReservationRecord, Right, Role, VolumeKeyRecord,
 };
 pub use command::{ColumnCopies, Command, Reply};
 pub use facade::propose::{ProposeError, asked_by};

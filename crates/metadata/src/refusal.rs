@@ -143,6 +143,13 @@ pub enum Refusal {
     #[error("nothing of volume '{volume}' was granted to '{to}': `tepal volume rights {volume}` lists what was")]
     NoGrant { volume: String, to: String },
 
+    #[error("a wrapped key is at most {limit} hexadecimal digits")]
+    WrappedKey { limit: usize },
+    #[error("volume '{0}' isn't encrypted: that is chosen when a volume is created")]
+    NotEncrypted(String),
+    #[error("the key of volume '{0}' has been wrapped again meanwhile: ask again")]
+    KeyChanged(String),
+
     #[error("there is no pool '{0}': `tepal pool ls` lists them, `tepal pool create` makes one")]
     NoPool(String),
     #[error("pool '{0}' exists already")]
@@ -325,6 +332,8 @@ pub enum Thing {
     Group,
     /// Who alone writes to a volume.
     Holder,
+    /// That wraps volumes' keys.
+    Key,
     /// A drive.
     Drive,
     /// A volume.
@@ -345,6 +354,7 @@ impl std::fmt::Display for Thing {
             Thing::Identity => "identity",
             Thing::Group => "group",
             Thing::Holder => "holder",
+            Thing::Key => "key",
             Thing::Drive => "drive",
             Thing::Volume => "volume",
             Thing::Site => "site",

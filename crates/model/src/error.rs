@@ -14,6 +14,12 @@ pub enum IoError {
         /// The volume's size when it came.
         size: u64,
     },
+    /// Fix the request: an encrypted volume is written in whole sectors.
+    #[error("the volume is encrypted: it's written in multiples of {multiple} bytes")]
+    Unaligned {
+        /// Of what offset and length have to be multiples, in bytes.
+        multiple: u64,
+    },
     /// Fix the request: the volume is attached read-only.
     #[error("the volume is attached read-only")]
     ReadOnly,

@@ -59,6 +59,8 @@ pub struct Config {
     pub privacy: Privacy,
     /// The folder of the identity by which this server joins, if it has no certificate of its own yet.
     pub identity: Option<PathBuf>,
+    /// The folder of keys by which those of encrypted volumes are wrapped.
+    pub keys: Option<PathBuf>,
 }
 
 /// A drive to use, and the device of its log if that is not on the drive.
@@ -224,6 +226,7 @@ impl Config {
             log_file: settings.log_file.map(|path| absolute("log_file", &path)).transpose()?,
             privacy,
             identity: settings.identity.map(|path| absolute("identity", &path)).transpose()?,
+            keys: settings.keys.map(|path| absolute("keys", &path)).transpose()?,
         };
         config.privacy.is_open = config.is_open();
         Ok(config)

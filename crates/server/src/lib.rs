@@ -29,6 +29,7 @@ pub mod gateway;
 #[cfg(test)]
 mod idle;
 mod keeping;
+pub mod keys;
 mod log;
 mod membership;
 mod migrating;

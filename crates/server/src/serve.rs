@@ -15,6 +15,7 @@ use crate::error::ServeError;
 use crate::following;
 use crate::gaps;
 use crate::keeping::{self, Keeper};
+use crate::keys::Keyring;
 use crate::log;
 use crate::membership::{self, Membership};
 use crate::migrating::{self, Migrations};
@@ -173,6 +174,7 @@ impl Running {
             authority: authority.clone(),
             threads: threads.clone(),
             claims: Claims::new(&metadata),
+            keyring: Keyring::new(config.keys.clone(), caller.cluster),
             keeper: Keeper::start(metadata.clone(), engine.clone(), threads.clone(), keeping::patience),
         };
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));

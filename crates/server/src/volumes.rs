@@ -14,6 +14,7 @@ use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
 use crate::keeping::Keeper;
+use crate::keys::Keyring;
 use crate::news::in_a_moment;
 use crate::tasks;
 use crate::world::ServerWorld;
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tepal_engine::{Engine, OpenVolumeError, Volume, VolumeSpec};
 use tepal_metadata::{Command, MapRecord, Metadata, ProposeError, Refusal, State, VolumeRecord, VolumeState};
-use tepal_model::{DriveId, MapId, VolumeId};
+use tepal_model::{DriveId, MapId, ServerId, VolumeId};
 use tokio::sync::watch;
 
 /// After a removal that couldn't be finished, or a volume that couldn't be opened.
@@ -43,6 +44,8 @@ pub enum NotServed {
     Refused(#[from] OpenVolumeError),
     #[error(transparent)]
     Stopped(#[from] Stopped),
+    #[error("it's encrypted, and server {server} can't read or write it: {reason}")]
+    Locked { server: ServerId, reason: String },
 }
 
 /// Why the space of a removed volume isn't free yet.
@@ -68,7 +71,7 @@ fn has_for_itself(state: &State, record: &VolumeRecord) -> bool {
 }
 
 /// What the engine is told of a volume, but for its snapshots.
-pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
+pub fn spec_of(state: &State, record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
     VolumeSpec {
         id: record.id,
         name: record.name.clone(),
@@ -79,6 +82,7 @@ pub fn spec_of(record: &VolumeRecord, map: &MapRecord) -> VolumeSpec {
         places: Arc::new(places_of(map)),
         revision: record.revision,
         is_replica: record.replica.is_some(),
+        is_encrypted: state.access.volume_keys.contains_key(&record.id),
         epochs: Arc::default(),
     }
 }
@@ -134,6 +138,7 @@ pub struct Volumes {
     threads: Arc<DataThreads>,
     keeper: Keeper,
     claims: Claims,
+    keyring: Keyring,
     closed: Closed,
     all_opened: AtomicBool,
     /// Removals that go on.
@@ -151,7 +156,7 @@ pub struct Volumes {
 
 impl Volumes {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { metadata, engine, authority, threads, keeper, claims } = parts;
+        let Parts { metadata, engine, authority, threads, keeper, claims, keyring } = parts;
         Arc::new(Volumes {
             metadata,
             authority,
@@ -159,6 +164,7 @@ impl Volumes {
             threads,
             keeper,
             claims,
+            keyring,
             closed: Closed::default(),
             all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
@@ -294,7 +300,7 @@ impl Volumes {
             return Err(NotServed::UnknownDrive(unknown));
         }
         let epochs = epochs_of(state, map).unwrap_or_default();
-        let (spec, engine) = (VolumeSpec { epochs, ..spec_of(record, map) }, self.engine.clone());
+        let (spec, engine) = (VolumeSpec { epochs, ..spec_of(state, record, map) }, self.engine.clone());
         let thread = self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.count();
         let opening = move || async move {
             match is_alone {
@@ -408,5 +414,18 @@ impl Volumes {
         };
         in_a_moment(&mut self.settled.subscribe(), is_known).await;
         self.served(record.id).ok_or_else(|| self.why_closed(record.id))
+    }
+
+    /// The same, to read and write its bytes: of an encrypted volume, its key is needed.
+    pub async fn unlocked(&self, record: &VolumeRecord) -> Result<Volume<ServerWorld>, NotServed> {
+        let volume = self.opened(record).await?;
+        if volume.is_locked() {
+            let state = self.metadata.state();
+            let key = state.access.volume_keys.get(&record.id).ok_or(NotServed::BeingOpened)?;
+            let unlocked = self.keyring.unlock(&volume, &key.key, &key.wrapped).await;
+            let server = self.metadata.server();
+            unlocked.map_err(|error| NotServed::Locked { server, reason: error.to_string() })?;
+        }
+        Ok(volume)
     }
 }

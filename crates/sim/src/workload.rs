@@ -45,6 +45,8 @@ pub struct Mix {
     pub abandon_per_million: u32,
     /// Of a million requests, so many are not whole blocks.
     pub unaligned_per_million: u32,
+    /// All requests are in multiples of it.
+    pub sector: u64,
     /// Requests are at most so long.
     pub longest: u64,
     /// Most requests go to the first bytes of the volume, so many.
@@ -70,6 +72,7 @@ impl Mix {
             fua_per_million: *random.pick(&[0, 50_000, 500_000]),
             abandon_per_million: *random.pick(&[0, 0, 20_000]),
             unaligned_per_million: *random.pick(&[0, 200_000, 700_000]),
+            sector: 1,
             longest: *random.pick(&[16 << 10, 64 << 10, 256 << 10, 2 << 20]),
             hot,
             reach: size,
@@ -182,8 +185,9 @@ impl Workload {
         let reach = mix.reach.min(size);
         let end = if random.one_in(8) { reach } else { mix.hot.min(reach) };
         if random.chance(mix.unaligned_per_million) {
-            let offset = random.below(end);
-            return (offset, random.skewed(mix.longest).min(end - offset));
+            let (sector, end) = (mix.sector, end / mix.sector * mix.sector);
+            let offset = random.below(end) / sector * sector;
+            return (offset, random.skewed(mix.longest).next_multiple_of(sector).min(end - offset));
         }
         let block = random.below(end / BLOCK);
         let length = random.skewed(mix.longest / BLOCK) * BLOCK;

@@ -264,4 +264,5 @@ tagged!(IoError, "kind of error", {
     8 => Unsure,
     9 => NotNow,
     10 => NotAllowed,
+    11 => Unaligned { multiple },
 });

@@ -14,7 +14,7 @@ use tepal_server::api::types::{DEFAULT_POOL, PoolInfo};
 /// As of now, and as if all of it were for one volume: volumes take space as they are written to.
 pub fn get(driver: &Driver, asked: GetCapacityRequest) -> Result<GetCapacityResponse, Failure> {
     asked.volume_capabilities.iter().try_for_each(|one| Capability::of(one).map(|_| ()))?;
-    let Parameters { pool, layout } = Parameters::of(&asked.parameters)?;
+    let Parameters { pool, layout, .. } = Parameters::of(&asked.parameters)?;
     let near =
         asked.accessible_topology.map(|place| TopologyRequirement { requisite: Vec::new(), preferred: vec![place] });
     let pool = match pool {

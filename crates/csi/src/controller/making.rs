@@ -95,6 +95,9 @@ impl Wanted<'_> {
         {
             return Err(is_another(format!("with layout {}", there.layout)));
         }
+        if self.parameters.key.is_some() && there.key.is_none() {
+            return Err(is_another("and isn't encrypted".to_owned()));
+        }
         if let Some(pool) = self.parameters.pool.as_ref().filter(|pool| **pool != there.pool) {
             return Err(is_another(format!("in pool '{}' and not in '{pool}'", there.pool)));
         }
@@ -159,6 +162,7 @@ impl Wanted<'_> {
             size: self.range.size(None)?,
             layout: self.parameters.layout.as_ref().map(ToString::to_string),
             pool: pool.clone(),
+            key: self.parameters.key.clone(),
         };
         driver.cluster.create_volume(&asked).map_err(|failure| match failure.is_not_found() {
             // It's a parameter that is wrong; what wasn't found is no thing that the call is about.
@@ -170,15 +174,17 @@ impl Wanted<'_> {
     /// A clone is where its source is, and as that is.
     fn fits(&self, source: &VolumeInfo, size: u64) -> Result<(), Failure> {
         self.range.size(Some(size))?;
-        let Parameters { pool, layout } = &self.parameters;
+        let Parameters { pool, layout, key } = &self.parameters;
         let is_elsewhere = pool.as_ref().is_some_and(|pool| *pool != source.pool);
         let has_another =
             layout.as_ref().is_some_and(|layout| source.layout.parse::<Layout>().ok().as_ref() != Some(layout));
-        match is_elsewhere || has_another {
+        match is_elsewhere || has_another || (key.is_some() && source.key.is_none()) {
             false => Ok(()),
             true => Err(Failure::invalid(format!(
-                "a clone shares its source's data, in pool '{}' with layout {}: leave these parameters out, or say the same",
-                source.pool, source.layout
+                "a clone shares its source's data, in pool '{}' with layout {}{}: leave these parameters out, or say the same",
+                source.pool,
+                source.layout,
+                if source.key.is_some() { ", encrypted" } else { ", not encrypted" }
             ))),
         }
     }

@@ -68,7 +68,7 @@ impl Controller for Driver {
         &self,
         asked: Request<ValidateVolumeCapabilitiesRequest>,
     ) -> Answer<ValidateVolumeCapabilitiesResponse> {
-        self.answer(asked, "ValidateVolumeCapabilities", |driver, asked| volumes::validate(driver, asked)).await
+        self.answer(asked, "ValidateVolumeCapabilities", volumes::validate).await
     }
 
     async fn list_volumes(&self, asked: Request<ListVolumesRequest>) -> Answer<ListVolumesResponse> {
@@ -76,7 +76,7 @@ impl Controller for Driver {
     }
 
     async fn get_capacity(&self, asked: Request<GetCapacityRequest>) -> Answer<GetCapacityResponse> {
-        self.answer(asked, "GetCapacity", |driver, asked| capacity::get(driver, asked)).await
+        self.answer(asked, "GetCapacity", capacity::get).await
     }
 
     async fn controller_get_capabilities(

@@ -33,8 +33,8 @@ impl<W: World> Volume<W> {
         self.read_at(offset, length, None).await
     }
 
-    /// Bytes of a snapshot, or of the volume as it is now.
-    pub(super) async fn read_at(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
+    /// The bytes as they are stored.
+    pub(super) async fn read_stored(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         let map = self.map();
         if self.migration().is_none() {
             match self.read_in(map, offset, length, at).await {
@@ -96,6 +96,7 @@ impl<W: World> Volume<W> {
     /// With `fua`, the data is stable before this returns, whatever the layout's durability.
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
+        let data = self.enciphered(offset, data)?;
         let map = self.map();
         if self.migration().is_some() {
             return Box::pin(self.write_migrating(vec![Piece { offset, data, again: None }], fua)).await;

@@ -29,6 +29,7 @@ impl<W: World> Volume<W> {
     /// Writes zeros, stable when this returns; `allocate` keeps the space.
     pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.check_range(offset, length)?;
+        self.check_written(offset, length)?;
         let mut at = offset;
         while at < offset + length {
             let map = self.map();

@@ -44,6 +44,12 @@ impl<W: World> Snapshot<W> {
         self.volume.read_at(offset, length, Some(self.epoch)).await
     }
 
+    /// As [`Volume::can_read`].
+    pub async fn can_read(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        self.check_range(offset, length)?;
+        self.volume.read_stored(offset, length, Some(self.epoch)).await.map(drop)
+    }
+
     /// As [`Volume::block_status`]. `Unavailable` once the snapshot has been removed.
     pub async fn block_status(&self, within: Within) -> Result<Vec<Run>, IoError> {
         self.check_range(within.offset, within.length)?;

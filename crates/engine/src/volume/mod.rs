@@ -10,6 +10,7 @@ mod map;
 pub(crate) mod migrating;
 pub(crate) mod operation;
 mod reclaiming;
+mod secrecy;
 mod status;
 
 pub use code::CodeChecked;
@@ -25,6 +26,7 @@ use crate::map::VolumeSpec;
 use crate::servers::seat::Seat;
 use migrating::Maps;
 use operation::Operation;
+use secrecy::Secrecy;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -50,6 +52,7 @@ struct Shared<W: World> {
     id: VolumeId,
     maps: Maps<W>,
     spec: Mutex<VolumeSpec>,
+    secrecy: Secrecy,
     is_cut_off: AtomicBool,
     /// Where the last answer about the status of bytes ended, if all of the bytes were alike.
     alike_until: AtomicU64,
@@ -88,7 +91,8 @@ impl<W: World> Volume<W> {
     pub(crate) fn of(spec: VolumeSpec, map: Map<W>) -> Self {
         let (id, maps) = (spec.id, Maps::of(map));
         let (is_cut_off, alike_until) = (AtomicBool::new(false), AtomicU64::new(0));
-        let shared = Shared { id, maps, spec: Mutex::new(spec), is_cut_off, alike_until };
+        let secrecy = Secrecy::new(spec.is_encrypted);
+        let shared = Shared { id, maps, spec: Mutex::new(spec), secrecy, is_cut_off, alike_until };
         Volume { shared: Arc::new(shared), as_of: None }
     }
 

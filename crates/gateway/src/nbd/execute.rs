@@ -124,6 +124,7 @@ fn failure(command: Command, error: IoError) -> Failure {
     };
     let code = match &error {
         IoError::OutOfRange { .. } => past_the_end,
+        IoError::Unaligned { .. } => ErrorCode::Invalid,
         IoError::ReadOnly | IoError::NotAllowed => ErrorCode::NotPermitted,
         IoError::OutOfSpace => ErrorCode::NoSpace,
         IoError::Damaged { .. } | IoError::Unavailable { .. } | IoError::Fenced | IoError::Unsure | IoError::NotNow => {

@@ -324,7 +324,7 @@ where
         let (_, disk) = self.opened.as_ref().expect("it was opened just now");
         let size = exported_size(disk).to_be_bytes();
         let flags = transmission_flags(disk, self.structured).to_be_bytes();
-        let called = disk.name();
+        let (called, least_write) = (disk.name(), disk.least_write());
         self.reply(option, reply::INFO, &[&info::EXPORT.to_be_bytes(), &size, &flags]);
         if request.wanted.contains(&info::NAME) {
             let called = called.as_ref().unwrap_or(&name);
@@ -334,7 +334,7 @@ where
             self.reply(option, reply::INFO, &[&info::DESCRIPTION.to_be_bytes(), DESCRIPTION.as_bytes()]);
         }
         if request.wanted.contains(&info::BLOCK_SIZE) {
-            let (smallest, preferred, largest) = (1u32, BLOCK as u32, MAX_REQUEST as u32);
+            let (smallest, preferred, largest) = (least_write, BLOCK as u32, MAX_REQUEST as u32);
             let sizes = [smallest.to_be_bytes(), preferred.to_be_bytes(), largest.to_be_bytes()];
             self.reply(option, reply::INFO, &[&info::BLOCK_SIZE.to_be_bytes(), sizes.as_flattened()]);
         }

@@ -391,6 +391,23 @@ fn form_11_opens_and_has_schedules_from_then_on() {
 }
 
 #[test]
+fn form_11_opens_and_has_encrypted_volumes_from_then_on() {
+    let scratch = folder_of_form_11_with_rights();
+    let open = |commands| opened(&scratch, commands);
+    assert!(open(vec![]).access.volume_keys.is_empty());
+    let (name, layout, pool) = ("secret".to_owned(), Some("stripe".to_owned()), crate::DEFAULT_POOL.to_owned());
+    let (key, wrapped) = ("main".to_owned(), "0a".to_owned());
+    let state = open(vec![Command::CreateEncrypted { name, size: 4096, layout, pool, key, wrapped }]);
+    let volume = state.volume_named("secret").unwrap().id;
+    assert_eq!(state.access.volume_keys[&volume].key, "main");
+    assert_eq!(open(vec![]), state);
+    assert_eq!(State::from_copy(&state.to_copy()).unwrap(), *state);
+    let copy = scratch.path().join(state_machine::FILE);
+    Connection::open(copy).and_then(|opened| opened.execute_batch("UPDATE volume_keys SET wrapped = '0b'")).unwrap();
+    assert!(state_machine::read(scratch.path()).is_err());
+}
+
+#[test]
 fn a_rotten_record_of_any_form_is_noticed_and_left() {
     let (servers, drives) = ("UPDATE servers SET address = '127.0.0.1:1'", "UPDATE drives SET capacity = 1");
     rot_is_noticed(folder_of_form_1, 1, &[servers, drives, "UPDATE counters SET next = 9 WHERE name = 'volume'"]);

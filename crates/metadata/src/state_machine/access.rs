@@ -2,7 +2,7 @@
 
 use super::digest::of;
 use super::rows::{Record, all, delete, integer, optional, parse, put, text};
-use crate::access::{Access, AuthorityRecord, GrantRecord, IdentityRecord, ReservationRecord};
+use crate::access::{Access, AuthorityRecord, GrantRecord, IdentityRecord, ReservationRecord, VolumeKeyRecord};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub enum AccessChange {
     GrantGone(VolumeId, String),
     Reservation(Arc<ReservationRecord>),
     ReservationGone(VolumeId),
+    VolumeKey(Arc<VolumeKeyRecord>),
+    VolumeKeyGone(VolumeId),
 }
 
 impl Record for AuthorityRecord {
@@ -88,6 +90,19 @@ impl Record for ReservationRecord {
     }
 }
 
+impl Record for VolumeKeyRecord {
+    const TABLE: &'static str = "volume_keys";
+    const COLUMNS: &'static [&'static str] = &["volume", "key", "wrapped"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![integer(self.volume.0), text(&self.key), text(&self.wrapped)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(VolumeKeyRecord { volume: VolumeId(row.get(0)?), key: row.get(1)?, wrapped: row.get(2)? })
+    }
+}
+
 impl AccessChange {
     pub fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         match self {
@@ -103,6 +118,10 @@ impl AccessChange {
             AccessChange::ReservationGone(volume) => {
                 delete(connection, ReservationRecord::TABLE, "volume", integer(volume.0))
             }
+            AccessChange::VolumeKey(record) => put(connection, &**record),
+            AccessChange::VolumeKeyGone(volume) => {
+                delete(connection, VolumeKeyRecord::TABLE, "volume", integer(volume.0))
+            }
         }
     }
 
@@ -112,6 +131,7 @@ impl AccessChange {
             record.map_or(0, of)
         }
         let reserved = |volume: &VolumeId| old(before.reservations.get(volume));
+        let key = |volume: &VolumeId| old(before.volume_keys.get(volume));
         let grant = |volume: &VolumeId, to: &str| old(before.grants.get(&(*volume, to.to_owned())));
         match self {
             AccessChange::Authority(new) => {
@@ -136,6 +156,10 @@ impl AccessChange {
             AccessChange::ReservationGone(volume) => {
                 (ReservationRecord::TABLE, volume.0.to_string(), reserved(volume), 0)
             }
+            AccessChange::VolumeKey(new) => {
+                (VolumeKeyRecord::TABLE, new.volume.0.to_string(), key(&new.volume), of(new))
+            }
+            AccessChange::VolumeKeyGone(volume) => (VolumeKeyRecord::TABLE, volume.0.to_string(), key(volume), 0),
         }
     }
 }
@@ -146,13 +170,15 @@ pub fn all_of(access: &Access) -> impl Iterator<Item = AccessChange> {
     let identities = access.identities.values().cloned().map(AccessChange::Identity);
     let reservations = access.reservations.values().cloned().map(AccessChange::Reservation);
     let grants = access.grants.values().cloned().map(AccessChange::Grant);
-    authorities.chain(identities).chain(grants).chain(reservations)
+    let keys = access.volume_keys.values().cloned().map(AccessChange::VolumeKey);
+    authorities.chain(identities).chain(grants).chain(reservations).chain(keys)
 }
 
 /// The checksum of each record.
 pub fn sums(access: &Access) -> impl Iterator<Item = u32> {
     let authorities = access.authorities.values().map(of);
     let others = access.grants.values().map(of).chain(access.reservations.values().map(of));
+    let others = others.chain(access.volume_keys.values().map(of));
     authorities.chain(access.identities.values().map(of)).chain(others)
 }
 
@@ -169,6 +195,9 @@ pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
     }
     for record in all::<ReservationRecord>(connection)? {
         access.reservations.insert(record.volume, Arc::new(record));
+    }
+    for record in all::<VolumeKeyRecord>(connection)? {
+        access.volume_keys.insert(record.volume, Arc::new(record));
     }
     Ok(access)
 }

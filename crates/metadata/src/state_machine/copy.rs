@@ -194,6 +194,8 @@ pub fn encode(state: &State) -> Vec<u8> {
     writer.records::<crate::access::GrantRecord>(access.grants.values().map(|record| record.values()));
     let reservations = access.reservations.values().map(|record| record.values());
     writer.records::<crate::access::ReservationRecord>(reservations);
+    let keys = access.volume_keys.values().map(|record| record.values());
+    writer.records::<crate::access::VolumeKeyRecord>(keys);
     put_schedules(&mut writer, &state.schedules);
     writer.begin("counters", &["name", "next"], counters.len());
     for counter in counters {

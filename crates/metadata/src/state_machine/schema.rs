@@ -163,6 +163,12 @@ pub const KIND: Kind = Kind {
             holder TEXT,                    -- who alone may write, by its own word; null: everybody
             number INTEGER NOT NULL         -- counts who came and went: connections of earlier numbers are cut off
         ) STRICT;
+        -- Of encrypted volumes.
+        CREATE TABLE volume_keys (
+            volume INTEGER PRIMARY KEY,     -- volumes.id
+            key TEXT NOT NULL,              -- the name of the key by which the volume's own is wrapped
+            wrapped TEXT NOT NULL           -- that, in hexadecimal digits
+        ) STRICT;
         -- What is done again and again.
         CREATE TABLE schedules (
             id INTEGER PRIMARY KEY,         -- never used again

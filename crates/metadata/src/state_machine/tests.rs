@@ -100,6 +100,16 @@ fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
+fn key_command() -> impl Strategy<Value = Command> {
+    (any::<bool>(), "[a-c]", "[0-9a-f]", "[0-9a-f]?").prop_map(|(creates, volume, before, wrapped)| match creates {
+        true => {
+            let (layout, pool, key) = (None, DEFAULT_POOL.to_owned(), "main".to_owned());
+            Command::CreateEncrypted { name: volume, size: 4096, layout, pool, key, wrapped }
+        }
+        false => Command::RewrapKey { volume, key: "next".to_owned(), wrapped, before },
+    })
+}
+
 fn move_command() -> impl Strategy<Value = Command> {
     let drive = || (1u64..6).prop_map(DriveId);
     (0u8..4, (1u32..3).prop_map(MapId), 0u32..3, drive(), drive(), 0u64..20).prop_map(
@@ -358,7 +368,8 @@ proptest! {
     fn the_database_holds_what_memory_does_whatever_is_done(
         has_volume in any::<bool>(),
         commands in prop::collection::vec(prop_oneof![
-            3 => command(), 2 => snapshot_command(), 2 => move_command(), 2 => migration_command(), 3 => schedule_command()
+            3 => command(), 2 => snapshot_command(), 2 => move_command(), 2 => migration_command(), 3 => schedule_command(),
+            1 => key_command()
         ], 1..60),
     ) {
         let begin = furnished().into_iter().take(if has_volume { 3 } else { 1 });

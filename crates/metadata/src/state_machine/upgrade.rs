@@ -133,7 +133,7 @@ pub fn from_form_10(connection: &Connection, file: &Path) -> Result<(), StoreErr
     checked(connection, file, Digest::of).map(drop)
 }
 
-/// Form 11 knows no schedules.
+/// Form 11 knows no schedules and no encrypted volumes.
 pub fn from_form_11(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "schedules", "done_s")? {
         return Ok(());
@@ -141,8 +141,11 @@ pub fn from_form_11(connection: &Connection, file: &Path) -> Result<(), StoreErr
     checked(connection, file, Digest::of).map(drop)
 }
 
-/// There are none before form 12.
-const SCHEDULES: &str = "CREATE TABLE IF NOT EXISTS schedules (
+/// What has nothing in it before form 12.
+const SINCE_FORM_12: &str = "CREATE TABLE IF NOT EXISTS volume_keys (
+        volume INTEGER PRIMARY KEY, key TEXT NOT NULL, wrapped TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS schedules (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, work TEXT NOT NULL, volume INTEGER, pool TEXT, every_s INTEGER, at TEXT,
         zone TEXT, keep TEXT, within_s INTEGER, paused INTEGER NOT NULL, created_unix_ms INTEGER NOT NULL, done_s INTEGER NOT NULL,
         last_run_unix_ms INTEGER, missed INTEGER NOT NULL, last_missed_s INTEGER, error TEXT
@@ -280,7 +283,7 @@ fn with_generations(
 
 fn checked(connection: &Connection, file: &Path, digest: impl Fn(&State) -> Digest) -> Result<State, StoreError> {
     connection.execute_batch(ACCESS).map_err(StoreError::sqlite(file))?;
-    connection.execute_batch(SCHEDULES).map_err(StoreError::sqlite(file))?;
+    connection.execute_batch(SINCE_FORM_12).map_err(StoreError::sqlite(file))?;
     // A copy of the state has no events.
     if has_column(connection, file, "events", "seq")? && !has_column(connection, file, "events", "who")? {
         connection.execute_batch("ALTER TABLE events ADD COLUMN who TEXT").map_err(StoreError::sqlite(file))?;

@@ -23,13 +23,22 @@ pub async fn create(
     Extract(context): Extract<Shared>,
     Input(volume): Input<CreateVolume>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    let CreateVolume { name, size, layout, pool } = volume;
+    let CreateVolume { name, size, layout, pool, key } = volume;
     let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
     wait_for_drives(&context, &pool).await?;
     let state = context.parts.metadata.state();
     let by_default = if layout.is_none() { two_copies(&state, &pool) } else { None };
     let is_by_default = by_default.is_some();
-    let command = Command::CreateVolume { name: name.clone(), size, layout: layout.or(by_default), pool: pool.clone() };
+    let layout = layout.or(by_default);
+    let command = match key {
+        None => Command::CreateVolume { name: name.clone(), size, layout, pool: pool.clone() },
+        Some(key) => {
+            let mut others = state.access.volume_keys.values();
+            let other = others.find(|other| other.key == key).map(|other| other.wrapped.as_str());
+            let wrapped = context.parts.keyring.draw(&key, other).await?;
+            Command::CreateEncrypted { name: name.clone(), size, layout, pool: pool.clone(), key, wrapped }
+        }
+    };
     if is_by_default && let Err(Refusal::Layout { rule }) = context.parts.metadata.check(&command) {
         let away = away(&state, &pool);
         return Err(Failure::new(ErrorKind::Conflict, health_text::too_few_for_two(&rule, &away, &state)));

@@ -4,7 +4,7 @@ use super::extract::{Input, Named, Options, body};
 use super::failure::Failure;
 use super::front::Caller;
 use super::types::{Done, ErrorKind, ImportQuery, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery, ZeroRange};
-use super::{Context, Shared, imports, snapshots, volumes};
+use super::{Context, Shared, imports, sectors, snapshots, volumes};
 use crate::nbd::reader::Reader;
 use crate::world::ServerWorld;
 use axum::body::Body;
@@ -26,7 +26,7 @@ pub async fn read(
     name: Named,
     Options(range): Options<RangeQuery>,
 ) -> Result<Response, Failure> {
-    let volume = volumes::served(&context, &name.0).await?;
+    let volume = volumes::unlocked(&context, &name.0).await?;
     let id = volume.id();
     let read = read_of(&context, Reader::Volume(volume), range).await?;
     goes_on_from(&context, id, (range.epoch, range.revision))?;
@@ -74,14 +74,14 @@ pub async fn write(
     let caller = request.extensions().get::<Caller>().cloned();
     // Also of what is refused: who still sends doesn't hear why.
     let data = body(request, MAX_DATA as usize).await?;
-    let volume = volumes::served(&context, &name.0).await?;
+    let volume = volumes::unlocked(&context, &name.0).await?;
     is_awaited(caller.as_ref())?;
     let observed = context.observations.of(volume.id());
     let write = || {
         let (data, observed) = (data.clone(), observed.clone());
         move |volume: Volume<ServerWorld>| async move {
             let length = data.len() as u64;
-            let written = volume.write(offset, data, false).await;
+            let written = sectors::write(&volume, offset, data).await;
             observed.damaged(None).learn(offset, length, &written);
             written
         }
@@ -95,13 +95,13 @@ pub async fn zero(
     caller: Option<Extension<Caller>>,
     Input(ZeroRange { range: Range { offset, length }, import }): Input<ZeroRange>,
 ) -> Result<Json<Done>, Failure> {
-    let volume = volumes::served(&context, &name.0).await?;
+    let volume = volumes::unlocked(&context, &name.0).await?;
     is_awaited(caller.as_deref())?;
     let observed = context.observations.of(volume.id());
     let trim = || {
         let observed = observed.clone();
         move |volume: Volume<ServerWorld>| async move {
-            let trimmed = volume.trim(offset, length).await;
+            let trimmed = sectors::trim(&volume, offset, length).await;
             observed.damaged(None).learn(offset, length, &trimmed);
             trimmed
         }

@@ -2,8 +2,8 @@
 
 use super::extract::Input;
 use super::types::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
-    DirectoryVolume, GatewayCounters, GatewayNews,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMigration, DirectoryServer, DirectorySnapshot,
+    DirectoryVolume, ENCRYPTED, GatewayCounters, GatewayNews,
 };
 use super::{Shared, Who};
 use crate::agreed::left;
@@ -123,17 +123,21 @@ fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
     });
     let volumes = state.active_volumes().filter(|volume| may_know(volume.id)).filter_map(|volume| {
         let map = state.map_of(volume)?;
+        let key = state.access.volume_keys.get(&volume.id);
+        let key = key.map(|key| DirectoryKey { name: key.key.clone(), wrapped: key.wrapped.clone() });
+        let before = if key.is_some() { ENCRYPTED } else { "" };
         Some(DirectoryVolume {
             id: volume.id.0,
             name: volume.name.clone(),
             size: volume.size,
-            layout: map.layout.to_string(),
+            layout: format!("{before}{}", map.layout),
             map: map.id.0,
             width: map.width,
             chunk: map.chunk,
             columns: map.columns.iter().map(column).collect(),
             revision: volume.revision,
             is_replica: volume.replica.is_some(),
+            key,
             migration: migration(state, volume),
             snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),
         })

@@ -5,6 +5,7 @@ use crate::access::{AccessError, AuthorityError};
 use crate::data_threads::Stopped;
 use crate::device;
 use crate::drives::DriveOperationError;
+use crate::keys::KeyError;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -113,6 +114,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::TooManyIdentities { .. }
         | Refusal::TooManyGrants { .. }
         | Refusal::KeyTaken { .. }
+        | Refusal::NotEncrypted(_)
+        | Refusal::KeyChanged(_)
         | Refusal::PoolInUse { .. }
         | Refusal::VolumeExists(_)
         | Refusal::NotDeleting(_)
@@ -165,6 +168,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Capacity { .. }
         | Refusal::Path(_)
         | Refusal::Name { .. }
+        | Refusal::WrappedKey { .. }
         | Refusal::Size { .. }
         | Refusal::SizeOfStripes { .. }
         | Refusal::SizeOfPlexes { .. }
@@ -205,6 +209,16 @@ impl From<AccessError> for Failure {
     }
 }
 
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        let kind = match error {
+            KeyError::Name(_) => ErrorKind::BadRequest,
+            _ => ErrorKind::Conflict,
+        };
+        Failure::new(kind, error)
+    }
+}
+
 impl From<Stopped> for Failure {
     fn from(stopped: Stopped) -> Self {
         Failure::new(ErrorKind::Unavailable, stopped)
@@ -214,7 +228,7 @@ impl From<Stopped> for Failure {
 impl From<IoError> for Failure {
     fn from(error: IoError) -> Self {
         let kind = match error {
-            IoError::OutOfRange { .. } => ErrorKind::BadRequest,
+            IoError::OutOfRange { .. } | IoError::Unaligned { .. } => ErrorKind::BadRequest,
             IoError::ReadOnly | IoError::NotAllowed => ErrorKind::Conflict,
             IoError::OutOfSpace => ErrorKind::OutOfSpace,
             IoError::Damaged { .. } => ErrorKind::Internal,

@@ -16,7 +16,11 @@ pub async fn note(
     name: Named,
     Input(NoteImport { import, done }): Input<NoteImport>,
 ) -> Result<Json<VolumeInfo>, Failure> {
-    let volume = volumes::record(&context, &name.0).await?.by_id();
+    let record = volumes::record(&context, &name.0).await?;
+    if context.parts.metadata.state().access.volume_keys.contains_key(&record.id) {
+        volumes::unlock(&context, &record).await?; // or nothing could be written of it
+    }
+    let volume = record.by_id();
     context.propose(Command::NoteImport { name: volume.clone(), import, done }).await?;
     volumes::one(&context, &volume).await
 }

@@ -32,6 +32,7 @@ mod requests;
 mod resizing;
 mod schedules;
 mod scrub;
+mod sectors;
 mod snapshots;
 mod sql;
 mod usage;
@@ -253,6 +254,7 @@ fn managing() -> Router<Shared> {
         .route(route::IDENTITY_RENEW, post(identities::renew))
         .route(CERTIFICATES, post(identities::sign_server))
         .route(route::VOLUME_RIGHTS, get(identities::rights).post(identities::grant).delete(identities::withdraw))
+        .route(route::VOLUME_KEY, post(volumes::rewrap_key))
         .route(route::VOLUME_RESERVATION, post(identities::reserve).delete(identities::fence))
         .route(route::VOLUME_IMPORT, post(imports::note))
         .route(route::VOLUME_IMPORTED, post(imports::finish))
@@ -398,6 +400,7 @@ fn shown_by(command: &Command, state: &State) -> String {
         | Command::Promote { name: volume, .. } => format!("tepal volume show {}", called(volume)),
         Command::RollBack { .. } => NEWEST_EVENTS.to_owned(),
         Command::CreateVolume { .. }
+        | Command::CreateEncrypted { .. }
         | Command::CloneVolume { .. }
         | Command::RenameVolume { .. }
         | Command::RemoveVolume { .. } => "tepal volume ls".to_owned(),
@@ -418,7 +421,7 @@ fn shown_by(command: &Command, state: &State) -> String {
         Command::AddIdentity { .. } | Command::RenewIdentity { .. } | Command::RemoveIdentity { .. } => {
             "tepal identity ls".to_owned()
         }
-        Command::Reserve { volume, .. } | Command::Release { volume, .. } => {
+        Command::Reserve { volume, .. } | Command::Release { volume, .. } | Command::RewrapKey { volume, .. } => {
             format!("tepal volume show {}", called(volume))
         }
         Command::Grant { volume, .. } | Command::Withdraw { volume, .. } => {

@@ -6,7 +6,7 @@ use super::extract::{Input, Named, Options, body};
 use super::failure::Failure;
 use super::front::Caller;
 use super::types::{Done, ErrorKind, ImportQuery, MAX_DATA, Pieces, Range};
-use super::{Shared, snapshots, volumes};
+use super::{Shared, sectors, snapshots, volumes};
 use crate::nbd::reader::Reader;
 use crate::world::ServerWorld;
 use axum::Json;
@@ -71,7 +71,7 @@ pub async fn write(
     let not_whole =
         || Failure::new(ErrorKind::Unavailable, "the pieces didn't arrive as they were sent: send them again");
     let (runs, begins) = Pieces::decode(&data).ok_or_else(not_whole)?;
-    let volume = volumes::served(&context, &name.0).await?;
+    let volume = volumes::unlocked(&context, &name.0).await?;
     is_awaited(caller.as_ref())?;
     let mut at = begins;
     let place_of = |(range, is_zero): (Range, bool)| {
@@ -91,8 +91,8 @@ pub async fn write(
                 let (volume, observed) = (volume.clone(), observed.clone());
                 async move {
                     let changed = match data {
-                        Some(data) => volume.write(offset, data, false).await,
-                        None => volume.trim(offset, length).await,
+                        Some(data) => sectors::write(&volume, offset, data).await,
+                        None => sectors::trim(&volume, offset, length).await,
                     };
                     observed.damaged(None).learn(offset, length, &changed);
                     changed

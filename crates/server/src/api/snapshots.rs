@@ -241,7 +241,7 @@ pub async fn record(
 /// The snapshot of this name, to be read.
 pub async fn served(context: &Context, name: &SnapshotName) -> Result<Snapshot<ServerWorld>, Failure> {
     let (volume, snapshot) = record(context, name).await?;
-    Ok(volumes::open(context, &volume).await?.snapshot(snapshot.epoch, snapshot.size))
+    Ok(volumes::unlock(context, &volume).await?.snapshot(snapshot.epoch, snapshot.size))
 }
 
 /// What is to be said if it isn't there any more.

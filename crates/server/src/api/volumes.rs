@@ -5,13 +5,14 @@ use super::failure::Failure;
 use super::missing_copies::{MissingCopies, losses_left};
 use super::relay::Scope;
 use super::types::{
-    ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, TOTAL, VolumeInfo,
-    VolumeState, VolumesQuery, path, route,
+    ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, RewrapKey, TOTAL,
+    VolumeInfo, VolumeState, VolumesQuery, path, route,
 };
 use super::users::{self, Users};
 use super::{Context, Shared, health_text, migrations, replication, snapshots};
 use crate::drives::{Filled, Fullness};
 use crate::news::in_a_moment;
+use crate::volumes::NotServed;
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
@@ -94,6 +95,7 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>, s
                 all.reason.push(reason);
             }
         }
+        all.keyless_servers.extend(other.keyless_servers);
         all.clients += other.clients;
         all.imports += other.imports;
         all.exports += other.exports;
@@ -130,6 +132,22 @@ fn worse(one: VolumeState, other: VolumeState) -> VolumeState {
         VolumeState::Unavailable => 3,
     };
     if rank(other) > rank(one) { other } else { one }
+}
+
+/// Another server may have had it wrapped anew meanwhile: what counts is what was last.
+pub async fn rewrap_key(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(RewrapKey { key }): Input<RewrapKey>,
+) -> Result<Json<VolumeInfo>, Failure> {
+    let record = record(&context, &name.0).await?;
+    let state = context.parts.metadata.state();
+    let known = state.access.volume_keys.get(&record.id);
+    let known = known.ok_or_else(|| Failure::from(Refusal::NotEncrypted(record.name.clone())))?;
+    let wrapped = context.parts.keyring.rewrap(&known.key, &known.wrapped, &key).await?;
+    let (volume, before) = (record.by_id(), known.wrapped.clone());
+    context.propose(Command::RewrapKey { volume, key, wrapped, before }).await?;
+    one(&context, &record.by_id()).await
 }
 
 pub async fn rename(
@@ -227,9 +245,23 @@ pub async fn served(context: &Context, name: &str) -> Result<Volume<ServerWorld>
 }
 
 pub async fn open(context: &Context, record: &VolumeRecord) -> Result<Volume<ServerWorld>, Failure> {
-    context.volumes.opened(record).await.map_err(|reason| {
-        Failure::new(ErrorKind::Unavailable, format!("volume '{}' can't be served now: {reason}", record.name))
-    })
+    context.volumes.opened(record).await.map_err(|reason| not_served(record, &reason))
+}
+
+/// As [`open`], to read and write its bytes.
+pub async fn unlock(context: &Context, record: &VolumeRecord) -> Result<Volume<ServerWorld>, Failure> {
+    context.volumes.unlocked(record).await.map_err(|reason| not_served(record, &reason))
+}
+
+/// As [`served`], to read and write its bytes.
+pub async fn unlocked(context: &Context, name: &str) -> Result<Volume<ServerWorld>, Failure> {
+    unlock(context, &*record(context, name).await?).await
+}
+
+fn not_served(record: &VolumeRecord, reason: &NotServed) -> Failure {
+    // What waiting may mend, but for a key.
+    let kind = if matches!(reason, NotServed::Locked { .. }) { ErrorKind::Conflict } else { ErrorKind::Unavailable };
+    Failure::new(kind, format!("volume '{}' can't be served now: {reason}", record.name))
 }
 
 pub async fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
@@ -306,6 +338,8 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         (None, Some(_)) => reason.push(health_text::incomplete(&record.name)),
         (_, None) => {}
     }
+    let key = state.access.volume_keys.get(&record.id);
+    let lacks_key = key.is_some_and(|key| context.parts.keyring.lacks(&key.key));
     let (drives, open) = (drives_of(state, record), context.drives.open());
     let is_counted = |drive: &DriveId| volume.is_some() && open.contains_key(drive);
     VolumeInfo {
@@ -316,6 +350,8 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         domain: state.domain_of(record).map(|domain| domain.to_string()),
         losses_left: losses_left(state, record) as u64,
         reserved_by: state.access.reserved(record.id).0.map(str::to_owned),
+        key: key.map(|key| key.key.clone()),
+        keyless_servers: lacks_key.then(|| context.server).into_iter().collect(),
         state: health,
         reason,
         clients: observed.clients(),

@@ -58,7 +58,7 @@ pub struct DirectoryVolume {
     pub name: String,
     /// Bytes.
     pub size: u64,
-    /// With its failure domain settled.
+    /// With its failure domain settled. Of an encrypted volume after [`ENCRYPTED`].
     pub layout: String,
     /// The number of its map, by which drives know its data.
     pub map: u32,
@@ -73,12 +73,33 @@ pub struct DirectoryVolume {
     /// Its clients may only read.
     #[serde(default)]
     pub is_replica: bool,
+    /// Of an encrypted volume.
+    #[serde(default)]
+    pub key: Option<DirectoryKey>,
     /// How it goes to another map, if it does.
     #[serde(default)]
     pub migration: Option<DirectoryMigration>,
     /// By epoch.
     #[serde(default)]
     pub snapshots: Vec<DirectorySnapshot>,
+}
+
+/// Begins the layout of an encrypted volume: a gateway that knows no encryption knows no such layout, and doesn't serve the volume.
+pub const ENCRYPTED: &str = "encrypted ";
+
+/// A volume's key, wrapped.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryKey {
+    /// What the key is called by which it's wrapped.
+    pub name: String,
+    /// In hexadecimal digits.
+    pub wrapped: String,
+}
+
+impl std::fmt::Debug for DirectoryKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "wrapped by '{}'", self.name)
+    }
 }
 
 /// To which map a volume goes, as a gateway needs to know it.

@@ -76,6 +76,7 @@
 //! | GET `/v1/volumes/{name}/rights` | | list of [`RightInfo`] |
 //! | POST `/v1/volumes/{name}/rights` | [`Grant`] | [`Done`] |
 //! | DELETE `/v1/volumes/{name}/rights?to=TEXT` | | [`Done`], once nobody acts by it any more |
+//! | POST `/v1/volumes/{name}/key` | [`RewrapKey`] | [`VolumeInfo`] |
 //! | POST `/v1/volumes/{name}/reservation` | [`Reserve`] | [`Done`], once nobody else writes to it any more |
 //! | DELETE `/v1/volumes/{name}/reservation?from=HOLDER` | | [`Done`], once nobody who was connected writes to it any more |
 //! | GET `/v1/counters?each=BOOL` | | [`Counters`] |
@@ -103,8 +104,8 @@ mod volumes;
 
 pub use cluster::{ChangeCluster, ClusterInfo, Health, ServerDrive, ServerInfo, ServerState, SetDraining, Status};
 pub use directory::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryMigration, DirectoryServer, DirectorySnapshot,
-    DirectoryVolume, GatewayNews,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMigration, DirectoryServer, DirectorySnapshot,
+    DirectoryVolume, ENCRYPTED, GatewayNews,
 };
 pub use drives::{
     AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, ReplaceDrive,
@@ -134,8 +135,8 @@ pub use snapshots::{
 pub use volumes::{
     CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportQuery, Incomplete, Loss,
     MapRun, Migration, MigrationInfo, MigrationState, NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo,
-    Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, Scrub, ScrubState, SetRate, VolumeInfo,
-    VolumeState, ZeroRange,
+    Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, RewrapKey, Scrub, ScrubState, SetRate,
+    VolumeInfo, VolumeState, ZeroRange,
 };
 
 use serde::{Deserialize, Serialize};
@@ -283,6 +284,8 @@ pub mod route {
     pub const VOLUME_RIGHTS: &str = "/v1/volumes/{name}/rights";
     /// POST of [`Reserve`](super::Reserve). DELETE, see [`FenceQuery`](super::FenceQuery).
     pub const VOLUME_RESERVATION: &str = "/v1/volumes/{name}/reservation";
+    /// POST: by which key the volume's own is wrapped.
+    pub const VOLUME_KEY: &str = "/v1/volumes/{name}/key";
     /// GET: list of [`ScheduleInfo`](super::ScheduleInfo), by name. POST of [`CreateSchedule`](super::CreateSchedule).
     pub const SCHEDULES: &str = "/v1/schedules";
     /// GET: [`ScheduleInfo`](super::ScheduleInfo). POST of [`ScheduleRules`](super::ScheduleRules), of the same volumes. DELETE: its

@@ -2,7 +2,7 @@
 
 use super::{BY_ID, Replica, ReplicaOf, Replication, SnapshotInfo};
 use serde::{Deserialize, Serialize};
-use tepal_model::{DriveId, Epoch};
+use tepal_model::{DriveId, Epoch, ServerId};
 
 /// A volume. What servers would say that don't answer is missing from its state and its counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,12 @@ pub struct VolumeInfo {
     /// Who alone may use it, by the holder's own word; none: whoever may.
     #[serde(default)]
     pub reserved_by: Option<String>,
+    /// If it's encrypted: the name of the key by which its own is wrapped.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Servers whose folder of keys lacks that one: their clients can't read or write it. A server without such a folder isn't meant to.
+    #[serde(default)]
+    pub keyless_servers: Vec<ServerId>,
     /// Imports that write to it.
     #[serde(default)]
     pub imports: u64,
@@ -228,6 +234,17 @@ pub struct CreateVolume {
     /// `default`, if not said.
     #[serde(default)]
     pub pool: Option<String>,
+    /// The name of a key that the server which is asked has: the volume is encrypted, and its own key wrapped by this one. Not encrypted,
+    /// if not said.
+    #[serde(default)]
+    pub key: Option<String>,
+}
+
+/// Has the key of an encrypted volume wrapped by another one. What's stored of the volume stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RewrapKey {
+    /// The other key's name. The server that is asked has both.
+    pub key: String,
 }
 
 /// Makes a volume longer or shorter. New bytes read as zeros.

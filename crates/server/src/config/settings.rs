@@ -18,6 +18,7 @@
 //! insecure = false
 //! require_tls = false                   # of NBD clients on this machine too
 //! identity = "/etc/tepal/s2"            # made by `tepal identity create --server`: by which this server joins over TLS
+//! keys = "/etc/tepal/keys"              # keys by which those of encrypted volumes are wrapped
 //! names = ["nas.example"]               # further names of this machine, for its certificate
 //! ```
 
@@ -68,6 +69,8 @@ pub struct Settings {
     pub identity: Option<PathBuf>,
     /// Names and addresses by which clients find this server, besides those that it knows. None by default.
     pub names: Option<Vec<String>>,
+    /// The folder of keys by which those of encrypted volumes are wrapped. None by default.
+    pub keys: Option<PathBuf>,
 }
 
 /// A drive: its path, or a table with more about it.
@@ -181,6 +184,7 @@ impl Settings {
         self.data.iter_mut().for_each(place);
         self.log_file.iter_mut().for_each(place);
         self.identity.iter_mut().for_each(place);
+        self.keys.iter_mut().for_each(place);
         for drive in self.drives.iter_mut().flatten() {
             match drive {
                 DriveSettings::Path(path) => place(path),
@@ -219,6 +223,7 @@ impl Settings {
             require_tls: self.require_tls.or(other.require_tls),
             names: self.names.or(other.names),
             identity: self.identity.or(other.identity),
+            keys: self.keys.or(other.keys),
         }
     }
 }

@@ -35,14 +35,12 @@ pub async fn who_sees(
     for (places, of_volume) in [(&summary.lost, &mut found.lost), (&summary.unrepaired, &mut found.unrepaired)] {
         for &offset in places {
             let length = BLOCK.min(volume.size().saturating_sub(offset));
-            if length > 0 && reading.meets_damage(async || volume.read(offset, length).await.map(drop), true).await {
+            if length > 0 && reading.meets_damage(async || volume.can_read(offset, length).await, true).await {
                 of_volume.push(offset);
             }
             for (epoch, snapshot) in &snapshots {
                 let length = BLOCK.min(snapshot.size().saturating_sub(offset));
-                if length > 0
-                    && reading.meets_damage(async || snapshot.read(offset, length).await.map(drop), false).await
-                {
+                if length > 0 && reading.meets_damage(async || snapshot.can_read(offset, length).await, false).await {
                     found.snapshots.entry(*epoch).or_default().push(offset);
                 }
             }

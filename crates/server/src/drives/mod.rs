@@ -44,6 +44,7 @@ use crate::data_threads::DataThreads;
 use crate::device::DriveDevice;
 use crate::device::emulate::Model;
 use crate::keeping::Keeper;
+use crate::keys::Keyring;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -74,6 +75,7 @@ pub struct Parts {
     pub threads: Arc<DataThreads>,
     pub keeper: Keeper,
     pub claims: Claims,
+    pub keyring: Keyring,
 }
 
 pub struct Drives {

@@ -8,6 +8,7 @@ use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::data_threads::DataThreads;
 use crate::keeping::{Keeper, longest_state, order_of};
+use crate::keys::Keyring;
 use crate::volumes::Volumes;
 use crate::world::ServerWorld;
 use bytes::Bytes;
@@ -43,7 +44,8 @@ impl Rig {
         let threads = Arc::new(DataThreads::start(1).expect("a thread"));
         let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone(), |_| PATIENCE);
         let claims = Claims::new(&metadata);
-        let parts = Parts { metadata, engine, authority, threads, keeper, claims };
+        let keyring = Keyring::new(None, metadata.caller().cluster);
+        let parts = Parts { metadata, engine, authority, threads, keeper, claims, keyring };
         let config = Config {
             data: folder.path().to_owned(),
             server: Some(ServerId(1)),
@@ -61,6 +63,7 @@ impl Rig {
             log_file: None,
             privacy: Default::default(),
             identity: None,
+            keys: None,
         };
         let drives = Drives::new(&config, parts.clone(), Generations::open(folder.path()).expect("none yet"));
         drives.start().await.expect("there are none");

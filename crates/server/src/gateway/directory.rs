@@ -1,7 +1,7 @@
 //! What servers say of volumes, drives and addresses, told to the engine and the links.
 
 use crate::agreed::status_of;
-use crate::api_types::{Directory, DirectoryColumn, DirectoryVolume};
+use crate::api_types::{Directory, DirectoryColumn, DirectoryVolume, ENCRYPTED};
 use crate::data_links::Links;
 use crate::data_threads::DataThreads;
 use crate::world::ServerWorld;
@@ -113,7 +113,11 @@ fn cluster_view(directory: &Directory) -> ClusterView {
 
 /// `None` if it's of a form that isn't known here.
 fn laid_of(volume: &DirectoryVolume) -> Option<Laid> {
-    laid(&volume.layout, &volume.columns, volume.width, volume.chunk)
+    let layout = match &volume.key {
+        None => Some(&*volume.layout),
+        Some(_) => volume.layout.strip_prefix(ENCRYPTED),
+    };
+    laid(layout?, &volume.columns, volume.width, volume.chunk)
 }
 
 fn laid(layout: &str, columns: &[DirectoryColumn], width: u32, chunk: u32) -> Option<Laid> {
@@ -158,6 +162,7 @@ fn places_of(columns: &[DirectoryColumn]) -> Places {
 /// `None` if it's of a form that isn't known here.
 fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
     let Laid { layout, geometry } = laid_of(volume)?;
+    let is_encrypted = volume.key.is_some();
     Some(VolumeSpec {
         id: VolumeId(volume.id),
         name: volume.name.clone(),
@@ -168,6 +173,7 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         places: Arc::new(places_of(&volume.columns)),
         revision: volume.revision,
         is_replica: volume.is_replica,
+        is_encrypted,
         epochs: Arc::default(),
     })
 }

@@ -1,6 +1,7 @@
 //! The cluster's volumes and their snapshots as the NBD front-end of a gateway wants them.
 
 use crate::api_types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
+use crate::keys::Keyring;
 use crate::nbd::disk::{ExportedDisk, Terms};
 use crate::nbd::exports::{Missing, Wanted, name_of, only};
 use crate::news::in_a_moment;
@@ -18,6 +19,7 @@ pub struct GatewayExports {
     pub directory: watch::Receiver<Arc<Directory>>,
     pub engine: Engine<ServerWorld>,
     pub observations: Observations,
+    pub keyring: Keyring,
 }
 
 impl Exports for GatewayExports {
@@ -54,6 +56,13 @@ impl Exports for GatewayExports {
             reason: "this gateway can't serve it, as its log says".to_owned(),
         };
         let volume = self.engine.volume(VolumeId(found.id)).ok_or_else(unavailable)?;
+        if volume.is_locked() {
+            let locked = |reason: String| OpenError::Unavailable { name: name.to_owned(), reason };
+            let key = found.key.as_ref().ok_or_else(unavailable)?;
+            let unlocked = self.keyring.unlock(&volume, &key.name, &key.wrapped).await;
+            unlocked
+                .map_err(|error| locked(format!("it's encrypted, and this gateway can't read or write it: {error}")))?;
+        }
         Ok(match snapshot {
             None => ExportedDisk::of_volume(volume, &self.observations, Terms::default()),
             Some(snapshot) => {

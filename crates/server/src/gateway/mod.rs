@@ -16,6 +16,7 @@ use crate::config::{self, ConfigError, Privacy};
 use crate::data_links::Links;
 use crate::data_threads::{DataThreads, StartError};
 use crate::descriptors;
+use crate::keys::Keyring;
 use crate::log::{self, LogError};
 use crate::nbd::Front;
 use crate::observed::Observations;
@@ -50,6 +51,8 @@ pub struct Config {
     privacy: Privacy,
     /// The folder of the identity by which servers are called.
     identity: Option<PathBuf>,
+    /// The folder of keys by which those of encrypted volumes are wrapped.
+    keys: Option<PathBuf>,
 }
 
 impl Config {
@@ -70,7 +73,13 @@ impl Config {
         // With an identity, servers are called over TLS; without, they answer if they allow that.
         let (insecure, require_tls) = (insecure || identity.is_none(), identity.is_some());
         let privacy = Privacy { insecure, require_tls, ..Privacy::default() };
-        Ok(Config { listen, data_threads: config::threads(data_threads)?, log_file, privacy, identity })
+        Ok(Config { listen, data_threads: config::threads(data_threads)?, log_file, privacy, identity, keys: None })
+    }
+
+    /// With a folder of keys for encrypted volumes.
+    pub fn with_keys(self, folder: Option<PathBuf>) -> Result<Self, ConfigError> {
+        let keys = folder.map(|path| config::absolute("keys", &path)).transpose()?;
+        Ok(Config { keys, ..self })
     }
 }
 
@@ -160,10 +169,12 @@ async fn serve(
 ) -> Result<(), GatewayError> {
     let mut signals = Signals::listen().map_err(GatewayError::System)?;
     let client = ClientId(u128::from(ServerWorld.next_u64()) << 64 | u128::from(ServerWorld.next_u64()));
-    let links = Links::new(first.cluster, Sender::Client { client }, credentials);
+    let cluster = first.cluster;
+    let links = Links::new(cluster, Sender::Client { client }, credentials);
     let engine = Engine::among(ServerWorld, Arc::new(Bystander), Arc::new(links.clone()));
     let followed = Followed::begin(first, engine.clone(), links.clone(), threads.clone()).await;
-    let exports = GatewayExports { directory: followed.known(), engine, observations };
+    let keyring = Keyring::new(config.keys.clone(), cluster);
+    let exports = GatewayExports { directory: followed.known(), engine, observations, keyring };
     let front =
         Front::open(config.listen.iter().map(|address| (address, Protection::default())), exports, &threads).await?;
     let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();

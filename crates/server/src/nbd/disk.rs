@@ -78,6 +78,14 @@ impl VirtualDisk for ExportedDisk {
         }
     }
 
+    fn least_write(&self) -> u32 {
+        let volume = match self {
+            ExportedDisk::Volume(disk) => &disk.volume,
+            ExportedDisk::Snapshot(disk) => disk.snapshot.volume(),
+        };
+        u32::try_from(volume.least_write()).unwrap_or(1)
+    }
+
     fn name(&self) -> Option<String> {
         Some(match self {
             ExportedDisk::Volume(disk) => disk.volume.spec().name,

@@ -80,7 +80,7 @@ impl Exports for ServerExports {
         let terms = Terms { claim, fence, is_holder: own.is_some() };
         let unavailable =
             |reason: NotServed| OpenError::Unavailable { name: name.to_owned(), reason: reason.to_string() };
-        let volume = self.volumes.opened(record).await.map_err(unavailable)?;
+        let volume = self.volumes.unlocked(record).await.map_err(unavailable)?;
         Ok(match snapshot {
             None => ExportedDisk::of_volume(volume, &self.observations, terms),
             Some(snapshot) => {

@@ -46,6 +46,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "long_stripes", run: ring::run_long_stripes },
     Scenario { name: "plexes", run: ring::run_plexes },
     Scenario { name: "fencing", run: ring::run_fencing },
+    Scenario { name: "encrypted", run: ring::run_encrypted },
 ];
 
 impl Scenario {

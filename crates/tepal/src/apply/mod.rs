@@ -337,9 +337,10 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
         Step::ChangeSchedule { name, rules, .. } => {
             client.post_repeatable::<ScheduleInfo>(&path(route::SCHEDULE, name), rules).map(drop)
         }
-        Step::CreateVolume { name, size, layout, pool, .. } => {
-            let (name, layout, pool) = (name.clone(), layout.clone(), pool.clone());
-            client.post::<VolumeInfo>(route::VOLUMES, &CreateVolume { name, size: *size, layout, pool }).map(drop)
+        Step::CreateVolume { name, size, layout, pool, key, .. } => {
+            let (name, layout, pool, key) = (name.clone(), layout.clone(), pool.clone(), key.clone());
+            let create = CreateVolume { name, size: *size, layout, pool, key };
+            client.post::<VolumeInfo>(route::VOLUMES, &create).map(drop)
         }
         Step::Relayout { name, layout, .. } => {
             let request = Relayout { layout: Some(layout.clone()), pool: None, rate: None };
@@ -416,6 +417,7 @@ mod tests {
             size: 4096,
             layout: None,
             pool: None,
+            key: None,
             told: String::new(),
         };
         (0..number).map(step).collect()

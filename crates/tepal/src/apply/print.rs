@@ -148,6 +148,9 @@ pub fn toml(now: &Now) -> String {
             let _ = writeln!(text, "# volume {} has {options} too, which stays as it is", volume.name);
         }
         let _ = writeln!(text, "[[volume]]\nname = {:?}\npool = {:?}", volume.name, volume.pool);
+        if let Some(key) = &volume.key {
+            let _ = writeln!(text, "key = {key:?}");
+        }
         let layout: Option<Layout> = volume.layout.parse().ok();
         match layout.as_ref().and_then(Layout::plexes) {
             Some(plexes) => {

@@ -58,6 +58,7 @@ struct Volume {
     size: Option<u64>,
     layout: Option<Spanned<String>>,
     pool: Option<String>,
+    key: Option<String>,
     #[serde(default)]
     plex: Vec<Spanned<Plex>>,
 }
@@ -160,7 +161,7 @@ pub fn parse(text: &str) -> Result<Wanted, Wrong> {
                 return Err(Wrong::new(at, text));
             }
         };
-        wanted.volumes.push(WantedVolume { at, name: volume.name, pool: volume.pool, content });
+        wanted.volumes.push(WantedVolume { at, name: volume.name, pool: volume.pool, key: volume.key, content });
     }
     for schedule in file.schedule {
         let at = places.of(&schedule);

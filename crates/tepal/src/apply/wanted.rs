@@ -68,6 +68,8 @@ pub struct WantedVolume {
     pub at: At,
     pub name: String,
     pub pool: Option<String>,
+    /// Of an encrypted volume: what the key is called that wraps its own.
+    pub key: Option<String>,
     pub content: Content,
 }
 

@@ -47,6 +47,7 @@ impl Disk {
             pid: std::process::id(),
             waiting: None,
             waiting_since_unix_ms: None,
+            looks_when_told: false,
         };
         Disk { place, record, ended, _folder: folder }
     }

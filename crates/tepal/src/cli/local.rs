@@ -67,6 +67,9 @@ pub struct ServeArguments {
     /// A further name or address of this machine, for its certificate. May be given again
     #[arg(long = "name", value_name = "NAME")]
     pub names: Vec<String>,
+    /// The folder of keys for encrypted volumes, as `tepal key create` makes them
+    #[arg(long, value_name = "DIR")]
+    pub keys: Option<PathBuf>,
     /// Leave the session of the starting process, so that neither Ctrl-C nor the terminal's end reaches this one.
     #[arg(long, hide = true)]
     pub own_session: bool,
@@ -94,6 +97,9 @@ pub struct GatewayArguments {
     /// Allow addresses that other machines can reach: whoever reaches them can read and write every volume
     #[arg(long)]
     pub insecure: bool,
+    /// The folder of keys for encrypted volumes, as `tepal key create` makes them: servers see ciphertext only then
+    #[arg(long, value_name = "DIR")]
+    pub keys: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod csi;
 mod dev;
 mod identity;
+mod key;
 mod local;
 mod plex;
 mod replicate;
@@ -16,6 +17,7 @@ mod watching;
 pub use csi::{CsiArguments, FenceName, Services};
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use identity::{FilesArguments, IdentityCommand};
+pub use key::KeyCommand;
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use plex::{AttachPlexArguments, ParityArguments, PlexCommand};
 pub use replicate::{DemoteArguments, ReplicateArguments, ReplicateCommand};
@@ -135,6 +137,9 @@ pub enum Command {
     /// Who is known to the cluster, by which certificate
     #[command(subcommand)]
     Identity(IdentityCommand),
+    /// The keys of encrypted volumes
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// What layouts of volumes promise and cost
     #[command(subcommand)]
     Layout(LayoutCommand),

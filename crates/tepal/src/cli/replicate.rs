@@ -35,6 +35,12 @@ pub struct ReplicateArguments {
     /// The pool of the replica, when it's made
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
+    /// Encrypt the replica, when it's made: the name of a key that servers there have
+    #[arg(long, value_name = "NAME", value_parser = value::name)]
+    pub key: Option<String>,
+    /// Leave the replica of an encrypted volume unencrypted, when it's made
+    #[arg(long, conflicts_with = "key")]
+    pub plain: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -337,6 +337,20 @@ pub enum VolumeCommand {
         #[arg(value_parser = value::name)]
         new_name: String,
     },
+    /// Have the key of an encrypted volume wrapped by another key; what's stored of the volume stays as it is
+    #[command(
+        after_help = "The server that is asked needs both keys. Clones of the volume have the same key, each wrapped by itself. \
+        Drives may have what the volume's key was wrapped as before for a while: whoever had the earlier key and such a copy could read \
+        the volume."
+    )]
+    Rekey {
+        /// The volume's name
+        #[arg(value_parser = value::name)]
+        name: String,
+        /// The other key's name
+        #[arg(value_parser = value::name)]
+        key: String,
+    },
     /// Make a volume that begins with what a snapshot holds; nothing is copied, and each goes on by itself
     #[command(
         after_help = "The new volume has the snapshot's size, and is on the same drives. The snapshot, its volume and the \
@@ -505,6 +519,9 @@ pub struct CreateVolumeArguments {
     /// The pool whose drives it uses
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
+    /// Encrypt it: the name of the key that wraps the volume's own, which servers and gateways have in their --keys folder
+    #[arg(long, value_name = "NAME", value_parser = value::name)]
+    pub key: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -547,6 +564,9 @@ pub struct ReceiveArguments {
     /// The pool of the volume to create
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
+    /// Encrypt the volume to create: the name of a key that the servers have
+    #[arg(long, value_name = "NAME", value_parser = value::name)]
+    pub key: Option<String>,
     /// Go on with what was cut short; standard input is what it was, from its beginning
     #[arg(long)]
     pub resume: bool,
@@ -573,12 +593,15 @@ pub struct ImportArguments {
     /// The pool of the volume to create, if there is none of this name
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
+    /// Encrypt the volume to create: the name of a key that the servers have
+    #[arg(long, value_name = "NAME", value_parser = value::name)]
+    pub key: Option<String>,
     /// Take the place of another import that goes on, which ends with an error; apply differences even if the volume has changed since
     /// the snapshot on which they are based
     #[arg(long)]
     pub force: bool,
     /// Go on with an import that was cut short: what is there already is compared with standard input, and written where it differs
-    #[arg(long, conflicts_with_all = ["layout", "pool"])]
+    #[arg(long, conflicts_with_all = ["layout", "pool", "key"])]
     pub resume: bool,
     /// If the volume is larger than the one that the input came from, make it as small: what is past the new end is lost
     #[arg(long)]
@@ -604,9 +627,9 @@ pub struct ImportArguments {
 impl ImportArguments {
     /// Without any option.
     pub fn of(name: String) -> Self {
-        let (size, layout, pool) = (None, None, None);
+        let (size, layout, pool, key) = (None, None, None, None);
         let (force, resume, shrink, raw, backing, verify) = Default::default();
         let (from, format) = (None, None);
-        ImportArguments { name, size, layout, pool, force, resume, shrink, raw, from, format, backing, verify }
+        ImportArguments { name, size, layout, pool, key, force, resume, shrink, raw, from, format, backing, verify }
     }
 }

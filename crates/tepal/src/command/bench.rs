@@ -149,18 +149,18 @@ fn noise(length: u64) -> Bytes {
 
 pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
-    let (layout, pool) = match &arguments.name {
+    let (layout, pool, key) = match &arguments.name {
         Some(name) => {
             let like: VolumeInfo = client.get(&path(route::VOLUME, name))?;
-            (Some(like.layout), Some(like.pool))
+            (Some(like.layout), Some(like.pool), like.key)
         }
-        None => (arguments.layout.as_ref().map(ToString::to_string), None),
+        None => (arguments.layout.as_ref().map(ToString::to_string), None, None),
     };
     check_room(&client, pool.as_deref(), arguments.size)?;
     let interrupt = Interrupt::catch()?;
     let raw = RawDrive::beside(&client, arguments.size, &interrupt)?;
     let name = format!("tepal-bench-{}", std::process::id());
-    let request = CreateVolume { name: name.clone(), size: arguments.size, layout, pool };
+    let request = CreateVolume { name: name.clone(), size: arguments.size, layout, pool, key };
     let volume: VolumeInfo = client.post(route::VOLUMES, &request)?;
     let outcome = nbd_address(global, &client, &volume).and_then(|address| {
         let disk = Disk::open(&address, &name, &interrupt).map_err(BenchError::from)?;

@@ -32,12 +32,13 @@ const LOOK: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(500);
 
 pub fn run(global: &Global, arguments: GatewayArguments) -> Result<Outcome, CommandError> {
-    let GatewayArguments { own_session, listen, data_threads, log_file, insecure } = arguments;
+    let GatewayArguments { own_session, listen, data_threads, log_file, insecure, keys } = arguments;
     if own_session {
         nix::unistd::setsid().map_err(GatewayError::Session)?;
     }
-    let config =
-        Config::new(listen, data_threads, log_file, insecure, locate::identity(global)).map_err(GatewayError::from)?;
+    let config = Config::new(listen, data_threads, log_file, insecure, locate::identity(global))
+        .and_then(|config| config.with_keys(keys))
+        .map_err(GatewayError::from)?;
     let first: Directory = locate::client(global)?.get(route::DIRECTORY)?;
     let (tell, news) = unbounded_channel();
     let (account, global, number) = (Account::new(), global.clone(), first.number);

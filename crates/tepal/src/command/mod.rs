@@ -10,6 +10,7 @@ mod events;
 mod gateway;
 mod hold;
 mod identity;
+mod key;
 mod layout;
 mod migration;
 mod offline;
@@ -74,6 +75,8 @@ pub enum CommandError {
     #[error(transparent)]
     Identity(#[from] identity::IdentityError),
     #[error(transparent)]
+    Key(#[from] tepal_server::keys::KeyError),
+    #[error(transparent)]
     Pool(#[from] pool::PoolError),
     #[error(transparent)]
     Layout(#[from] tepal_model::layout::LayoutError),
@@ -129,6 +132,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Pool(command) => pool::run(&global, output, command),
         Command::Volume(command) => volume::run(&global, output, command),
         Command::Identity(command) => identity::run(&global, output, command),
+        Command::Key(command) => key::run(output, command),
         Command::Layout(command) => layout::run(output, &command),
         Command::Plex(command) => plex::run(&global, output, command),
         Command::Snapshot(command) => snapshot::run(&global, output, command),

@@ -51,5 +51,6 @@ fn settings(arguments: ServeArguments) -> Settings {
         require_tls: arguments.require_tls.then_some(true),
         names: given(arguments.names),
         identity: None,
+        keys: arguments.keys,
     }
 }

@@ -11,7 +11,7 @@ use tepal_model::layout::plexes::Plexes;
 use tepal_model::size::Size;
 use tepal_model::{DriveId, Layout};
 use tepal_server::api::types::{
-    BY_ID, CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, Scrub, ScrubState,
+    BY_ID, CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, RewrapKey, Scrub, ScrubState,
     SnapshotInfo, VolumeInfo, path, route,
 };
 
@@ -88,6 +88,12 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RENAME, &name), &RenameVolume { new_name })?;
             output.show(&volume, |volume| format!("volume {name} is called {} now", volume.name))?;
         }
+        VolumeCommand::Rekey { name, key } => {
+            let volume: VolumeInfo = client.post(&path(route::VOLUME_KEY, &name), &RewrapKey { key })?;
+            output.show(&volume, |volume| {
+                format!("the key of volume {name} is wrapped by key {} now", volume.key.as_deref().unwrap_or("-"))
+            })?;
+        }
         VolumeCommand::Clone { snapshot, name } => {
             let route = path(route::SNAPSHOT_CLONE, &snapshot.to_string());
             let volume: VolumeInfo = client.post(&route, &CloneSnapshot { name })?;
@@ -122,8 +128,8 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
 }
 
 fn request(arguments: CreateVolumeArguments) -> CreateVolume {
-    let CreateVolumeArguments { name, size, layout, pool } = arguments;
-    CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool }
+    let CreateVolumeArguments { name, size, layout, pool, key } = arguments;
+    CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool, key }
 }
 
 fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) -> Result<(), CommandError> {
@@ -312,6 +318,11 @@ fn page(volume: &VolumeInfo) -> String {
             3,
             ("being freed", format!("{} of that, which nobody sees any more", output::size(volume.reclaiming))),
         );
+    }
+    facts.extend(volume.key.iter().map(|key| ("encrypted", format!("its key is wrapped by key '{key}'"))));
+    if let (Some(key), [_, ..]) = (&volume.key, &volume.keyless_servers[..]) {
+        let servers: Vec<String> = volume.keyless_servers.iter().map(ToString::to_string).collect();
+        facts.push(("can't read it", format!("{}: key '{key}' isn't in their folders of keys", servers.join(", "))));
     }
     facts.extend(volume.reserved_by.iter().map(|holder| ("reserved by", holder.clone())));
     facts.extend(volume.origin.iter().map(|origin| ("clone of", origin.clone())));

@@ -233,6 +233,8 @@ impl Cluster {
         }
         command.arg("--listen").arg(format!("unix:{}", self.socket_of(server).display()));
         command.arg("--data-threads").arg(Self::threads_of_each(self.servers().len()));
+        // Perhaps there is none yet: the folder is looked at when a key is needed.
+        command.arg("--keys").arg(self.folder.keys());
         match &network {
             // Nobody but this machine reaches these addresses.
             Some(network) => {

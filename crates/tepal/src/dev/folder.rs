@@ -232,6 +232,11 @@ impl Folder {
         self.path.join("gateway")
     }
 
+    /// Keys for encrypted volumes, which all servers of the cluster have.
+    pub fn keys(&self) -> PathBuf {
+        self.path.join("keys")
+    }
+
     /// Where other servers find this one: its own choice, if nothing else is said.
     pub fn peers(&self, server: ServerId) -> PathBuf {
         self.data(server).join("peers.sock")

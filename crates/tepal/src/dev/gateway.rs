@@ -52,6 +52,7 @@ impl Cluster {
         let mut command = Command::new("/proc/self/exe");
         command.arg("gateway").arg(OWN_SESSION).arg("--dir").arg(self.folder().path());
         command.arg("--listen").arg(format!("unix:{}", self.folder().socket().display()));
+        command.arg("--keys").arg(self.folder().keys());
         command.arg("--data-threads").arg(Self::threads_of_each(2)); // all servers together have the other half
         command.env_remove("TEPAL_CLUSTER").env_remove("TEPAL_TOKEN");
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

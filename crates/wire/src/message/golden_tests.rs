@@ -260,6 +260,8 @@ fn requests_to_primaries_and_their_answers() {
         (failed(IoError::Stopping), "80 01 07"),
         (failed(IoError::Unsure), "80 01 08"),
         (failed(IoError::NotNow), "80 01 09"),
+        (failed(IoError::NotAllowed), "80 01 0a"),
+        (failed(IoError::Unaligned { multiple: 512 }), "80 01 0b 0002000000000000"),
         (
             VolumeAnswer::Failed(VolumeFailure::Stale { view: 1, revision: 2 }),
             "80 02 0100000000000000 0200000000000000",

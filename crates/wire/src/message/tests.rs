@@ -200,6 +200,8 @@ fn any_io_error() -> impl Strategy<Value = IoError> {
         Just(IoError::Stopping),
         Just(IoError::Unsure),
         Just(IoError::NotNow),
+        Just(IoError::NotAllowed),
+        any::<u64>().prop_map(|multiple| IoError::Unaligned { multiple }),
     ]
 }
 

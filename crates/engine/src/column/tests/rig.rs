@@ -159,6 +159,7 @@ pub fn spec(id: u32, layout: &str, places: Arc<Places>) -> VolumeSpec {
         places,
         revision: 1,
         is_replica: false,
+        is_encrypted: false,
         epochs: Arc::default(),
     }
 }

@@ -35,15 +35,15 @@ impl Draft {
             Command::Withdraw { volume, to } => self.withdraw(volume, to),
             Command::Reserve { volume, holder, take } => self.reserve(volume, holder, *take),
             Command::Release { volume, from } => self.release(volume, from.as_deref()),
-            _ => Err(Refusal::NoAuthority),
+            _ => self.carry_out_of_volume_keys(command),
         }
     }
 
-    fn access(&mut self) -> &mut Access {
+    pub(super) fn access(&mut self) -> &mut Access {
         Arc::make_mut(&mut self.state.access)
     }
 
-    fn note(&mut self, change: AccessChange) {
+    pub(super) fn note(&mut self, change: AccessChange) {
         self.changes.push(Change::Access(change));
     }
 

@@ -57,6 +57,9 @@ pub mod snapshot_tests;
 mod snapshots;
 #[cfg(test)]
 pub mod tests;
+#[cfg(test)]
+mod volume_key_tests;
+mod volume_keys;
 mod volumes;
 
 pub use volumes::check_size;

@@ -113,6 +113,7 @@ impl Draft {
             ..clone
         };
         let (view, size) = (clone.epoch_since, Size(clone.size));
+        self.share_key(origin.volume, id);
         self.put_volume(clone);
         self.event("volume", name, format!("made as a clone of {}: {size}, in view {view}", subject(volume, snapshot)));
         Ok(Reply::VolumeCloned { id, view })

@@ -164,6 +164,7 @@ impl Draft {
         }
         self.drop_snapshots_of(volume.id);
         self.drop_grants_of(volume.id);
+        self.drop_key_of(volume.id);
         self.drop_schedules_of(&volume);
         volume.state = VolumeState::Deleting;
         let map = volume.map;

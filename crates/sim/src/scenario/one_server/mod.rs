@@ -87,6 +87,7 @@ impl Rig {
             places: places.into(),
             revision: 1,
             is_replica: false,
+            is_encrypted: false,
             epochs: std::sync::Arc::default(),
         };
         // While all copies are here, the first clean one decides for good.

@@ -71,6 +71,11 @@ pub fn run_fencing(executor: &Executor, mut random: Stream) -> Result<u64, Failu
     run_plan(executor, Plan::fencing(&mut random), random)
 }
 
+/// The same as [`run_leaving`], with copies or codes, of a volume that is encrypted.
+pub fn run_encrypted(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::encrypted(&mut random), random)
+}
+
 /// Within a moment, with a volume that an erasure code keeps.
 pub fn run_stripes(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     run_plan(executor, Plan::stripes(&mut random), random)

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tepal_codec::xts::{KEY, SectorCipher};
 use tepal_drive::world::{Clock, Random};
 use tepal_drive::{Drive, Loss, Options};
 use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, View, Volume};
@@ -68,7 +69,7 @@ impl Node {
             spec.places = kept.places[&spec.map].clone();
             spec.epochs = kept.epochs.get(&spec.map).cloned().unwrap_or_default();
         }
-        let volume = engine.open_volume_among(spec).expect("the volume could be made");
+        let volume = unlocked(engine.open_volume_among(spec).expect("the volume could be made"));
         engine.all_volumes_opened();
         network.add_host(machine.id, &world, &engine);
         let (clones, council) = (Rc::default(), council.clone());
@@ -179,7 +180,10 @@ impl Node {
         let there = self.council.volumes();
         let mut clones = self.clones.borrow_mut();
         for &id in there.iter().filter(|&&id| id != self.volume.id()) {
-            let open = || self.engine.open_volume_among(self.council.spec_of_clone(id)).expect("its map could be made");
+            let open = || {
+                let opened = self.engine.open_volume_among(self.council.spec_of_clone(id));
+                unlocked(opened.expect("its map could be made"))
+            };
             clones.entry(id).or_insert_with(open);
         }
         clones.retain(|id, _| there.contains(id));
@@ -224,4 +228,13 @@ fn dated(mut now: ClusterView, before: &ClusterView) -> Arc<ClusterView> {
         *epochs = known.cloned().unwrap_or_else(|| Arc::new(Epochs { view: now.view, ..Epochs::clone(epochs) }));
     }
     Arc::new(now)
+}
+
+/// An encrypted volume's key is known everywhere, and all of them have the same.
+fn unlocked(volume: Volume<SimWorld>) -> Volume<SimWorld> {
+    if volume.is_locked() {
+        let key: [u8; KEY] = std::array::from_fn(|at| at as u8);
+        volume.unlock(SectorCipher::new(&key).expect("its halves differ"));
+    }
+    volume
 }

@@ -4,6 +4,7 @@ use crate::random::Stream;
 use crate::workload::Mix;
 use std::ops::Range;
 use std::time::Duration;
+use tepal_codec::xts::SECTOR;
 use tepal_engine::{Laid, Placed, Places, Placing, VolumeSpec};
 use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
 use tepal_model::layout::{MAX_EXTENT, Protection};
@@ -152,6 +153,14 @@ impl Plan {
         Plan { is_held: true, ..Plan::long(random) }
     }
 
+    /// As [`Plan::leaving`] or [`Plan::long_stripes`], of a volume that is encrypted: so are its clones.
+    pub fn encrypted(random: &mut Stream) -> Self {
+        let mut plan = if random.one_in(2) { Plan::leaving(random) } else { Plan::long_stripes(random) };
+        plan.spec.is_encrypted = true;
+        plan.mix.sector = SECTOR as u64;
+        plan
+    }
+
     /// What a drive holds at most of the volume.
     pub fn mebibytes_each(&self) -> u64 {
         if self.has_faults {
@@ -256,6 +265,7 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
         places: places.into(),
         revision: 1,
         is_replica: false,
+        is_encrypted: false,
         epochs: std::sync::Arc::default(),
     }
 }

@@ -38,15 +38,53 @@ pub struct Now {
 /// One change, told as a line of a difference.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    CreatePool { name: String, layout: Option<String> },
-    AddDrive { name: String, server: ServerId, path: String, pool: Option<String>, is_spare: bool },
-    NameDrive { id: DriveId, name: String },
-    SetUse { id: DriveId, name: String, to: DriveUse },
-    CreateVolume { name: String, size: u64, layout: Option<String>, pool: Option<String>, told: String },
-    Relayout { name: String, layout: String, told: (String, String) },
-    Grow { name: String, from: u64, to: u64 },
-    CreateSchedule { name: String, rules: ScheduleRules },
-    ChangeSchedule { name: String, rules: ScheduleRules, from: String },
+    CreatePool {
+        name: String,
+        layout: Option<String>,
+    },
+    AddDrive {
+        name: String,
+        server: ServerId,
+        path: String,
+        pool: Option<String>,
+        is_spare: bool,
+    },
+    NameDrive {
+        id: DriveId,
+        name: String,
+    },
+    SetUse {
+        id: DriveId,
+        name: String,
+        to: DriveUse,
+    },
+    CreateVolume {
+        name: String,
+        size: u64,
+        layout: Option<String>,
+        pool: Option<String>,
+        key: Option<String>,
+        told: String,
+    },
+    Relayout {
+        name: String,
+        layout: String,
+        told: (String, String),
+    },
+    Grow {
+        name: String,
+        from: u64,
+        to: u64,
+    },
+    CreateSchedule {
+        name: String,
+        rules: ScheduleRules,
+    },
+    ChangeSchedule {
+        name: String,
+        rules: ScheduleRules,
+        from: String,
+    },
 }
 
 impl Step {
@@ -66,7 +104,10 @@ impl fmt::Display for Step {
             }
             Step::NameDrive { id, name } => write!(f, "~ drive {id} is called {name}"),
             Step::SetUse { name, to, .. } => write!(f, "~ drive {name}: {to}"),
-            Step::CreateVolume { name, size, told, .. } => write!(f, "+ volume {name}: {}, {told}", Size(*size)),
+            Step::CreateVolume { name, size, key, told, .. } => {
+                let encrypted = key.as_ref().map_or(String::new(), |key| format!(", encrypted by key {key}"));
+                write!(f, "+ volume {name}: {}, {told}{encrypted}", Size(*size))
+            }
             Step::Relayout { name, told: (from, to), .. } => write!(f, "~ volume {name}: {to}, instead of {from}"),
             Step::CreateSchedule { name, rules } => write!(f, "+ schedule {name}: {}", schedule::told(rules)),
             Step::ChangeSchedule { name, rules, from } => {
@@ -330,7 +371,8 @@ impl Plan {
                 None => "as its pool has it".to_owned(),
             };
             let (layout, pool) = (layout.map(|layout| layout.to_string()), wanted.pool.clone());
-            self.steps.push(Step::CreateVolume { name, size, layout, pool, told });
+            let key = wanted.key.clone();
+            self.steps.push(Step::CreateVolume { name, size, layout, pool, key, told });
             return Ok(());
         };
         if let Some(pool) = wanted.pool.as_ref().filter(|pool| **pool != known.pool) {
@@ -339,6 +381,7 @@ impl Plan {
                 known.pool
             ));
         }
+        check_key(wanted, known)?;
         if size < known.size && is_final {
             let (has, size) = (exact(known.size), exact(size));
             return wrong(format!(
@@ -383,4 +426,17 @@ fn with_options_of(before: Option<&Layout>, plexes: Plexes) -> Layout {
 fn layout_of(volume: &VolumeInfo) -> Option<Layout> {
     let layout = volume.migration.as_ref().map_or(&volume.layout, |migration| &migration.to);
     layout.parse().ok()
+}
+
+/// A volume is encrypted from its creation on, or never.
+fn check_key(wanted: &WantedVolume, known: &VolumeInfo) -> Result<(), Wrong> {
+    let name = &wanted.name;
+    let text = match (&wanted.key, &known.key) {
+        (Some(key), Some(has)) if key != has => {
+            format!("volume {name} has key {has}: `tepal volume rekey {name} {key}` has it wrapped anew")
+        }
+        (Some(_), None) => format!("volume {name} isn't encrypted: that is chosen when a volume is created"),
+        _ => return Ok(()),
+    };
+    Err(Wrong::new(wanted.at, text))
 }

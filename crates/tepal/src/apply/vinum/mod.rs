@@ -162,7 +162,7 @@ impl Reader {
         }
         (self.last_volume, self.last_plex) = (Some(own.clone()), None);
         let content = Content::Plexes(Vec::new());
-        self.wanted.volumes.push(WantedVolume { at: first.at, name: own, pool: None, content });
+        self.wanted.volumes.push(WantedVolume { at: first.at, name: own, pool: None, key: None, content });
         Ok(())
     }
 

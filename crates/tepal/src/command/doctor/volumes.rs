@@ -21,9 +21,22 @@ pub fn findings(seen: &Seen) -> Vec<Finding> {
     let groups = [not_served(seen), reduced(seen), recovering(seen), unscrubbed(seen)];
     let each = seen.volumes.iter().flat_map(|volume| {
         let lost = lost(volume).into_iter().chain(damaged(volume));
-        lost.chain(on_its_way(volume)).chain(incomplete(volume)).chain(replica(seen, volume))
+        lost.chain(on_its_way(volume)).chain(incomplete(volume)).chain(replica(seen, volume)).chain(keyless(volume))
     });
     groups.into_iter().flatten().chain(each).collect()
+}
+
+fn keyless(volume: &VolumeInfo) -> Option<Finding> {
+    let (name, key) = (&volume.name, volume.key.as_ref()?);
+    let servers: Vec<String> = volume.keyless_servers.iter().map(ToString::to_string).collect();
+    let first = servers.first()?;
+    let what =
+        format!("volume {name} is encrypted, and key '{key}' isn't in the folder of keys of {}", servers.join(", "));
+    let why = "whoever opens it there is refused, or will be after the next start; without any copy of the key nobody ever reads it again";
+    let finding = Finding::new(Severity::Warning, format!("volume {name}"), what, why);
+    Some(finding.hands(format!(
+        "copy the key's file to the --keys folder of {first}, from another server or the copy that was kept apart"
+    )))
 }
 
 fn is_lost(volume: &VolumeInfo) -> bool {

@@ -17,6 +17,15 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// How a replica is made.
+pub struct NewReplica {
+    pub layout: Option<String>,
+    pub pool: Option<String>,
+    pub key: Option<String>,
+    /// An encrypted volume may have one that isn't.
+    pub plain: bool,
+}
+
 /// A volume of a cluster, as it was when it was last looked at.
 pub struct Side {
     pub client: Client,
@@ -67,23 +76,29 @@ impl Link {
     pub fn new(
         (source, volume): (Client, &str),
         (target, called): (Client, &str),
-        (layout, pool): (Option<String>, Option<String>),
+        new: NewReplica,
     ) -> Result<Self, CommandError> {
         let source = Side::find(source.keeping(CONNECTIONS), volume)?;
         let target = target.keeping(CONNECTIONS);
-        let found: VolumeInfo = match target.get(&path(route::VOLUME, called)) {
+        let (found, is_new): (VolumeInfo, bool) = match target.get(&path(route::VOLUME, called)) {
             Err(error) if error.is_not_found() => {
                 let size = source.volume.size;
-                target.post(route::VOLUMES, &CreateVolume { name: called.to_owned(), size, layout, pool })?
+                let NewReplica { layout, pool, key, plain } = new;
+                if source.volume.key.is_some() && key.is_none() && !plain {
+                    return Err(ReplicateError::Plain(volume.to_owned()).into());
+                }
+                let create = CreateVolume { name: called.to_owned(), size, layout, pool, key };
+                (target.post(route::VOLUMES, &create)?, true)
             }
-            found => found?,
+            found => (found?, false),
         };
         let target = Side { cluster: target.get(route::CLUSTER)?, volume: found, client: target };
         let mut link = Link { source, target };
         if link.source.of() == link.target.of() {
             return Err(ReplicateError::Itself(volume.to_owned()).into());
         }
-        if link.target.volume.replica.is_none() && is_blank(&link.target.volume) {
+        // The server that made it doesn't know of others' drives.
+        if link.target.volume.replica.is_none() && (is_new || is_blank(&link.target.volume)) {
             let (of, called) = (link.source.of(), link.source.called());
             let follow = Follow { of, called, base: None, force: false };
             let path = path(route::VOLUME_FOLLOW, &link.target.volume.by_id());

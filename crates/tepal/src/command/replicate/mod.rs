@@ -18,7 +18,7 @@ use crate::locate;
 use crate::output::{self, Outcome, Output};
 pub use link::now_ms;
 
-use link::Link;
+use link::{Link, NewReplica};
 use round::{Ended, Rounds};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -53,6 +53,11 @@ pub enum ReplicateError {
     Running { name: String, there: String },
     #[error("volume '{0}' is incomplete, an import of it hasn't come to its end: nothing of it is sent until then")]
     Incomplete(String),
+    #[error(
+        "volume '{0}' is encrypted, and its replica wouldn't be: name a key that servers there have by --key, or say --plain if that is \
+         meant"
+    )]
+    Plain(String),
     #[error("volume '{0}' would be a replica of itself: name another cluster, or another volume by --as")]
     Itself(String),
     #[error("{there} doesn't take what is sent: {error}")]
@@ -76,7 +81,7 @@ pub enum ReplicateError {
 impl ReplicateError {
     /// Whether another try comes to the same.
     fn is_final(&self) -> bool {
-        use ReplicateError::{Changed, Itself, NoCommon, OfOther, Promoted, Running, Taken};
+        use ReplicateError::{Changed, Itself, NoCommon, OfOther, Plain, Promoted, Running, Taken};
         matches!(
             self,
             Promoted { .. }
@@ -86,6 +91,7 @@ impl ReplicateError {
                 | Changed { .. }
                 | Running { .. }
                 | Itself(_)
+                | Plain(_)
         )
     }
 }
@@ -105,12 +111,13 @@ pub fn run(global: &Global, output: Output, arguments: ReplicateArguments) -> Re
 }
 
 fn replicate(global: &Global, output: Output, arguments: ReplicateArguments) -> Result<Outcome, CommandError> {
-    let ReplicateArguments { volume, to, every, once, called, rate, keep, layout, pool, .. } = arguments;
+    let ReplicateArguments { volume, to, every, once, called, rate, keep, layout, pool, key, plain, .. } = arguments;
     let (volume, to) = (volume.unwrap_or_default(), to.unwrap_or_default());
     let called = called.unwrap_or_else(|| volume.clone());
     let source = locate::client(global)?.patient();
     let target = locate::other(&to)?.patient();
-    let link = Link::new((source, &volume), (target, &called), (layout.map(|it| it.to_string()), pool))?;
+    let new = NewReplica { layout: layout.map(|it| it.to_string()), pool, key, plain };
+    let link = Link::new((source, &volume), (target, &called), new)?;
     let every = Duration::from_millis(every);
     let mut rounds = Rounds::new(link, rate.0, keep, every);
     loop {

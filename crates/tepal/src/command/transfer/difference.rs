@@ -102,8 +102,13 @@ pub fn import(
     if arguments.resume {
         return Err(TransferError::NothingToResume(name).into());
     }
-    let ImportArguments { size, layout, pool, force, shrink, .. } = arguments;
-    let options = [(size.is_some(), "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
+    let ImportArguments { size, layout, pool, key, force, shrink, .. } = arguments;
+    let options = [
+        (size.is_some(), "--size"),
+        (layout.is_some(), "--layout"),
+        (pool.is_some(), "--pool"),
+        (key.is_some(), "--key"),
+    ];
     if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
         return Err(TransferError::OfDifferences { name, option }.into());
     }

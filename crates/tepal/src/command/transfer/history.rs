@@ -193,10 +193,12 @@ impl Receiver<'_> {
         let volume = self.volume()?.map(|volume| once_alone(self.client, volume, false)).transpose()?;
         let mut target = match &header.since {
             None => {
-                let ReceiveArguments { name, layout, pool, resume } = self.arguments;
+                let ReceiveArguments { name, layout, pool, key, resume } = self.arguments;
                 let arguments = ImportArguments::of(self.called().to_owned());
                 let arguments = match volume {
-                    None => ImportArguments { layout: layout.clone(), pool: pool.clone(), ..arguments },
+                    None => {
+                        ImportArguments { layout: layout.clone(), pool: pool.clone(), key: key.clone(), ..arguments }
+                    }
                     Some(volume) if *resume && volume.incomplete.is_some() => {
                         ImportArguments { resume: true, shrink: true, ..arguments }
                     }

@@ -133,12 +133,17 @@ impl<'a> Target<'a> {
 
     /// The volume that there is, or a new one, which is incomplete from now on.
     pub fn find_or_make(client: &'a Client, arguments: ImportArguments, wanted: Wanted) -> Result<Self, CommandError> {
-        let ImportArguments { name, size, layout, pool, resume, shrink, force, .. } = arguments;
+        let ImportArguments { name, size, layout, pool, key, resume, shrink, force, .. } = arguments;
         let found = match client.get::<VolumeInfo>(&path(route::VOLUME, &name)) {
             Ok(volume) => {
                 // Of a pipe it says how long that is to be.
                 let is_said = size.is_some() && !matches!(wanted, Wanted::Unknown);
-                let options = [(is_said, "--size"), (layout.is_some(), "--layout"), (pool.is_some(), "--pool")];
+                let options = [
+                    (is_said, "--size"),
+                    (layout.is_some(), "--layout"),
+                    (pool.is_some(), "--pool"),
+                    (key.is_some(), "--key"),
+                ];
                 if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
                     let size = output::size(volume.size);
                     return Err(TransferError::Exists { name, size, option }.into());
@@ -154,7 +159,8 @@ impl<'a> Target<'a> {
             }
             Err(error) if error.is_not_found() && !resume => {
                 let Some(size) = size.or(wanted.size()) else { return Err(TransferError::SizeUnknown(name).into()) };
-                let request = CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool };
+                let layout = layout.map(|layout| layout.to_string());
+                let request = CreateVolume { name, size, layout, pool, key };
                 Found::New(client.post(route::VOLUMES, &request)?)
             }
             Err(error) => return Err(error.into()),

@@ -90,7 +90,19 @@ impl Council {
         let (layout, geometry) = (laid.layout.clone(), laid.geometry.clone());
         let epochs = state.now.epochs.get(&map).cloned().unwrap_or_default();
         let (name, revision, size) = (format!("v{}", id.0), 1, state.sizes[&id]);
-        VolumeSpec { id, name, size, revision, is_replica: false, map, layout, geometry, places, epochs }
+        VolumeSpec {
+            id,
+            name,
+            size,
+            revision,
+            is_replica: false,
+            is_encrypted: state.spec.is_encrypted,
+            map,
+            layout,
+            geometry,
+            places,
+            epochs,
+        }
     }
 
     /// Which map each volume has; of one that goes, the one that it leaves.

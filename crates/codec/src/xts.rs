@@ -1,0 +1,160 @@
+//! XTS-AES-256 (IEEE 1619-2018), by which the sectors of encrypted volumes are enciphered. Which key a volume has, and why this mode:
+//! [decision 0017](https://github.com/tepal/tepal/blob/main/docs/decisions/0017-encryption-at-rest.md).
+//!
+//! Invariants:
+//! 1. A sector's ciphertext depends on the key, the sector's number and its plaintext alone, and is as long as the plaintext.
+//! 2. A sector of zeros counts as one that was never written: it deciphers to zeros. No plaintext is enciphered to it, but for one of
+//!    2^4096.
+
+use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use aes::{Aes256, Block};
+
+/// Bytes of a sector, each of which is enciphered by itself.
+pub const SECTOR: usize = 512;
+/// Bytes of a key: one half for the data, one for the sectors' numbers.
+pub const KEY: usize = 64;
+
+/// The blocks of the cipher in a sector. All of them go through the processor's pipeline at once.
+const BLOCKS: usize = SECTOR / 16;
+
+/// Enciphers and deciphers the sectors of one volume. Its keys are wiped from memory when it's dropped.
+pub struct SectorCipher {
+    data: Aes256,
+    tweak: Aes256,
+}
+
+/// The halves of a key are the same, which IEEE 1619 forbids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the halves of the key are the same")]
+pub struct WeakKey;
+
+impl SectorCipher {
+    /// By this key, of which both halves were drawn at random.
+    pub fn new(key: &[u8; KEY]) -> Result<Self, WeakKey> {
+        let (data, tweak) = key.split_at(KEY / 2);
+        if data == tweak {
+            return Err(WeakKey);
+        }
+        let half = |half: &[u8]| Aes256::new_from_slice(half).expect("half of a key has 32 bytes");
+        Ok(SectorCipher { data: half(data), tweak: half(tweak) })
+    }
+
+    /// Enciphers whole sectors, of which the first has this number.
+    ///
+    /// # Panics
+    /// If the last sector isn't whole.
+    pub fn encrypt(&self, first: u64, data: &mut [u8]) {
+        for (number, sector) in (first..).zip(sectors(data)) {
+            let tweaks = self.tweaks(number);
+            apply(sector, &tweaks);
+            self.data.encrypt_blocks(sector);
+            apply(sector, &tweaks);
+        }
+    }
+
+    /// Deciphers whole sectors, of which the first has this number. Those of zeros stay zeros.
+    ///
+    /// # Panics
+    /// If the last sector isn't whole.
+    pub fn decrypt(&self, first: u64, data: &mut [u8]) {
+        for (number, sector) in (first..).zip(sectors(data)) {
+            if sector.iter().all(|block| u128::from_ne_bytes(block.0) == 0) {
+                continue;
+            }
+            let tweaks = self.tweaks(number);
+            apply(sector, &tweaks);
+            self.data.decrypt_blocks(sector);
+            apply(sector, &tweaks);
+        }
+    }
+
+    /// What the blocks of a sector are mixed with: each is twice the one before, in the field of 2^128 elements.
+    fn tweaks(&self, number: u64) -> [u128; BLOCKS] {
+        let mut first: Block = Array(u128::from(number).to_le_bytes());
+        self.tweak.encrypt_block(&mut first);
+        let mut tweak = u128::from_le_bytes(first.0);
+        std::array::from_fn(|_| {
+            let own = tweak;
+            tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
+            own
+        })
+    }
+}
+
+fn sectors(data: &mut [u8]) -> impl Iterator<Item = &mut [Block]> {
+    assert!(data.len().is_multiple_of(SECTOR), "a sector isn't whole");
+    let (blocks, _) = Array::slice_as_chunks_mut(data);
+    blocks.chunks_exact_mut(BLOCKS)
+}
+
+fn apply(sector: &mut [Block], tweaks: &[u128; BLOCKS]) {
+    for (block, tweak) in sector.iter_mut().zip(tweaks) {
+        block.0 = (u128::from_le_bytes(block.0) ^ tweak).to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use xts_mode::Xts128;
+
+    fn key(seed: u8) -> [u8; KEY] {
+        std::array::from_fn(|at| (at as u8).wrapping_mul(31).wrapping_add(seed))
+    }
+
+    /// IEEE 1619-2018, annex B, vector 10: XTS-AES-256 of the sector 0xff.
+    #[test]
+    fn the_standards_own_sector_is_enciphered_as_it_says() {
+        let hex = |text: &str| -> Vec<u8> {
+            (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..][..2], 16).unwrap()).collect()
+        };
+        let halves = "27182818284590452353602874713526624977572470936999595749669676273141592653589793238462643383279502\
+             88419716939937510582097494459230781640628620899862803482534211706798";
+        let key = hex(&halves.replace(char::is_whitespace, ""));
+        let cipher = SectorCipher::new(&key[..KEY].try_into().unwrap()).unwrap();
+        let plain: Vec<u8> = (0..SECTOR).map(|at| at as u8).collect();
+        let mut data = plain.clone();
+        cipher.encrypt(0xff, &mut data);
+        let begins = "1c3b3a102f770386e4836c99e370cf9bea00803f5e482357a4ae12d414a3e63b5d31e276f8fe4a8d66b317f9ac683f44";
+        assert_eq!(data[..48], hex(begins));
+        cipher.decrypt(0xff, &mut data);
+        assert_eq!(data, plain);
+    }
+
+    #[test]
+    fn a_key_of_two_equal_halves_is_refused() {
+        assert!(SectorCipher::new(&[7; KEY]).is_err());
+    }
+
+    #[test]
+    fn sectors_never_written_read_as_zeros_between_others() {
+        let cipher = SectorCipher::new(&key(1)).unwrap();
+        let mut data = vec![0; 3 * SECTOR];
+        cipher.encrypt(8, &mut data[..SECTOR]);
+        cipher.encrypt(10, &mut data[2 * SECTOR..]);
+        assert!(data[..SECTOR] != data[2 * SECTOR..] && data[..SECTOR].iter().any(|byte| *byte != 0));
+        cipher.decrypt(8, &mut data);
+        assert_eq!(data, vec![0; 3 * SECTOR]);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_another_library_makes_and_comes_back(
+            seed: u8, first in any::<u64>().prop_map(|first| first >> 1), count in 1usize..20, fill: u8,
+        ) {
+            let key = key(seed);
+            let (data, tweak) = key.split_at(KEY / 2);
+            let half = |half: &[u8]| Aes256::new_from_slice(half).unwrap();
+            let other = Xts128::new(half(data), half(tweak));
+            let plain: Vec<u8> = (0..count * SECTOR).map(|at| (at as u8).wrapping_mul(fill | 1)).collect();
+            let (mut own, mut others) = (plain.clone(), plain.clone());
+            let cipher = SectorCipher::new(&key).unwrap();
+            cipher.encrypt(first, &mut own);
+            other.encrypt_area(&mut others, SECTOR, first.into(), xts_mode::get_tweak_default);
+            prop_assert_eq!(&own, &others);
+            cipher.decrypt(first, &mut own);
+            prop_assert_eq!(own, plain);
+        }
+    }
+}
