@@ -14,8 +14,10 @@ pub const SECTOR: usize = 512;
 /// Bytes of a key: one half for the data, one for the sectors' numbers.
 pub const KEY: usize = 64;
 
-/// The blocks of the cipher in a sector. All of them go through the processor's pipeline at once.
+/// The blocks of the cipher in a sector.
 const BLOCKS: usize = SECTOR / 16;
+/// So many sectors go through the processor's pipeline at once: twice as fast as one after the other.
+const AT_ONCE: usize = 8;
 
 /// Enciphers and deciphers the sectors of one volume. Its keys are wiped from memory when it's dropped.
 pub struct SectorCipher {
@@ -44,11 +46,8 @@ impl SectorCipher {
     /// # Panics
     /// If the last sector isn't whole.
     pub fn encrypt(&self, first: u64, data: &mut [u8]) {
-        for (number, sector) in (first..).zip(sectors(data)) {
-            let tweaks = self.tweaks(number);
-            apply(sector, &tweaks);
-            self.data.encrypt_blocks(sector);
-            apply(sector, &tweaks);
+        for (number, some) in (first..).step_by(AT_ONCE).zip(blocks(data).chunks_mut(AT_ONCE * BLOCKS)) {
+            self.mixed(number, some, |blocks| self.data.encrypt_blocks(blocks));
         }
     }
 
@@ -57,34 +56,50 @@ impl SectorCipher {
     /// # Panics
     /// If the last sector isn't whole.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) {
-        for (number, sector) in (first..).zip(sectors(data)) {
-            if sector.iter().all(|block| u128::from_ne_bytes(block.0) == 0) {
+        for (number, some) in (first..).step_by(AT_ONCE).zip(blocks(data).chunks_mut(AT_ONCE * BLOCKS)) {
+            if !some.chunks(BLOCKS).any(was_never_written) {
+                self.mixed(number, some, |blocks| self.data.decrypt_blocks(blocks));
                 continue;
             }
-            let tweaks = self.tweaks(number);
-            apply(sector, &tweaks);
-            self.data.decrypt_blocks(sector);
-            apply(sector, &tweaks);
+            for (number, sector) in (number..).zip(some.chunks_mut(BLOCKS)) {
+                if !was_never_written(sector) {
+                    self.mixed(number, sector, |blocks| self.data.decrypt_blocks(blocks));
+                }
+            }
         }
     }
 
-    /// What the blocks of a sector are mixed with: each is twice the one before, in the field of 2^128 elements.
-    fn tweaks(&self, number: u64) -> [u128; BLOCKS] {
-        let mut first: Block = Array(u128::from(number).to_le_bytes());
-        self.tweak.encrypt_block(&mut first);
-        let mut tweak = u128::from_le_bytes(first.0);
-        std::array::from_fn(|_| {
-            let own = tweak;
-            tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
-            own
-        })
+    /// Mixes some sectors with their tweaks before and after the cipher.
+    fn mixed(&self, first: u64, sectors: &mut [Block], cipher: impl FnOnce(&mut [Block])) {
+        let count = sectors.len() / BLOCKS;
+        let number = |at: usize| u128::from(first.wrapping_add(at as u64));
+        let mut begins: [Block; AT_ONCE] = std::array::from_fn(|at| Array(number(at).to_le_bytes()));
+        self.tweak.encrypt_blocks(&mut begins[..count]);
+        let mut tweaks = [[0; BLOCKS]; AT_ONCE];
+        tweaks.iter_mut().zip(&begins[..count]).for_each(|(tweaks, begin)| *tweaks = tweaks_of(begin));
+        sectors.chunks_mut(BLOCKS).zip(&tweaks).for_each(|(sector, tweaks)| apply(sector, tweaks));
+        cipher(sectors);
+        sectors.chunks_mut(BLOCKS).zip(&tweaks).for_each(|(sector, tweaks)| apply(sector, tweaks));
     }
 }
 
-fn sectors(data: &mut [u8]) -> impl Iterator<Item = &mut [Block]> {
+/// What the blocks of a sector are mixed with: each is twice the one before, in the field of 2^128 elements.
+fn tweaks_of(begin: &Block) -> [u128; BLOCKS] {
+    let mut tweak = u128::from_le_bytes(begin.0);
+    std::array::from_fn(|_| {
+        let own = tweak;
+        tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
+        own
+    })
+}
+
+fn was_never_written(sector: &[Block]) -> bool {
+    sector.iter().all(|block| u128::from_ne_bytes(block.0) == 0)
+}
+
+fn blocks(data: &mut [u8]) -> &mut [Block] {
     assert!(data.len().is_multiple_of(SECTOR), "a sector isn't whole");
-    let (blocks, _) = Array::slice_as_chunks_mut(data);
-    blocks.chunks_exact_mut(BLOCKS)
+    Array::slice_as_chunks_mut(data).0
 }
 
 fn apply(sector: &mut [Block], tweaks: &[u128; BLOCKS]) {
