@@ -10,7 +10,7 @@ mod shelf;
 use crate::cluster::{Cluster, Plan, tepal};
 use crate::filesystems::{Mounted, make_ext4, obstacle};
 use crate::nbd::{Ledger, Writer, noise};
-use crate::program::{command, run};
+use crate::program::{command, run, until};
 use crate::{need, skip};
 pub use media::{Media, Operation};
 pub use shelf::Shelf;
@@ -18,10 +18,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 const DRIVES: usize = 4;
 const DRIVE_SIZE: usize = 64 << 20;
 const METADATA_SIZE: usize = 64 << 20;
+/// No story makes a machine, with all its packages, for longer.
+const LET_GO: Duration = Duration::from_secs(180);
 /// The number of the disk of the metadata on the shelf.
 const METADATA: usize = DRIVES;
 
@@ -45,6 +48,16 @@ impl LoopDevice {
     fn new(file: &Path) -> Self {
         let device = run(command("losetup", ["--find", "--show"]).arg(file)).succeeded();
         LoopDevice(device.trim().into())
+    }
+
+    /// Waits until the kernel has closed the file. Somebody who copied all mounts in the meantime has the filesystem
+    /// mounted too, and with it the device open: a namespace of mounts that another story made for its machine.
+    fn detach(self, file: &Path) {
+        let name = self.0.file_name().expect("a device").to_owned();
+        drop(self);
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let backing = || std::fs::read_to_string(&backing).unwrap_or_default();
+        until("the loop device to be let go", LET_GO, || (backing().trim_end() != file.as_os_str()).then_some(()));
     }
 }
 
@@ -95,7 +108,7 @@ impl Rig {
     fn unplug(&mut self) {
         let Powered { filesystem, disk, folder } = self.powered.take().expect("it's plugged in");
         filesystem.unmount();
-        drop(disk);
+        disk.detach(&folder_of(&self.cluster).join("metadata"));
         folder.umount_and_join().expect("nobody uses it any more");
     }
 
