@@ -8,6 +8,7 @@ mod identity;
 mod images;
 mod incomplete;
 mod races;
+mod rbd;
 mod send;
 mod servers;
 

@@ -13,6 +13,7 @@ mod interrupt;
 mod locate;
 mod output;
 mod picture;
+mod rbd_stream;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::process::ExitCode;

@@ -26,7 +26,7 @@ pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
     IMAGE_FORMATS, ImportArguments, LayoutCommand, PoolCommand, RebuildArguments, ReceiveArguments, SendArguments,
-    ServerCommand, VolumeCommand,
+    SendForm, ServerCommand, VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};
@@ -227,7 +227,24 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Usage
     let (tree, arguments) = (Cli::command(), arguments.into_iter().collect::<Vec<_>>());
     let wrong = |error| Usage::new(error, &tree, &arguments);
     let matches = tree.clone().try_get_matches_from(&arguments).map_err(wrong)?;
-    Cli::from_arg_matches(&matches).map_err(wrong)
+    let cli = Cli::from_arg_matches(&matches).map_err(wrong)?;
+    match conflict(&cli.command) {
+        None => Ok(cli),
+        Some(conflict) => Err(wrong(tree.clone().error(clap::error::ErrorKind::ArgumentConflict, conflict))),
+    }
+}
+
+/// Options of which one excludes a value of another.
+fn conflict(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::Volume(VolumeCommand::Export(ExportArguments { since: Some(_), form: Form::Tepal, .. })) => {
+            Some("--since goes with --as rbd-diff, or without --as: '--as tepal' is of all of a volume")
+        }
+        Command::Volume(VolumeCommand::Send(SendArguments { since: Some(_), form: SendForm::Rbd, .. })) => Some(
+            "--since doesn't go with '--as rbd': `tepal volume export --since SNAP --as rbd-diff` writes the newer differences",
+        ),
+        _ => None,
+    }
 }
 
 /// The whole command tree, for completions and manual pages.

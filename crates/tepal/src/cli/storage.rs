@@ -465,23 +465,28 @@ pub enum VolumeCommand {
     /// Write a volume's bytes to standard output, or what differs in them from a snapshot
     #[command(after_help = "Examples:\n  tepal volume export v0 > v0.img           (holes stay holes in a file)\n  \
         tepal volume export v0@mon > mon.img\n  tepal volume export v0@tue --since mon > mon-tue.diff\n  \
-        tepal volume export v0@mon --as tepal | ssh other tepal volume import v0\n\n\
+        tepal volume export v0@mon --as tepal | ssh other tepal volume import v0\n  \
+        tepal volume export v0@tue --since mon --as rbd-diff | rbd import-diff - pool/v0\n\n\
         A volume that is written to meanwhile gives bytes of different times: export a snapshot of it.")]
     Export(ExportArguments),
     /// Write standard input, an image or another system's disk to a volume; or apply what `export --since` has written
     #[command(
         after_help = "Examples:\n  tepal volume import v0 < v0.img\n  tepal volume import v0 --from vm.qcow2 --verify\n  \
-        tepal volume import v0 --from nbd://host/export\n\nA volume that doesn't exist is created: with --size, \
+        tepal volume import v0 --from nbd://host/export\n  \
+        rbd export --export-format 2 pool/v0 - | tepal volume import v0      (with its snapshots)\n  \
+        rbd export-diff --from-snap mon pool/v0@tue - | tepal volume import v0\n\nA volume that doesn't exist is created: with --size, \
         else as large as the file. One that exists is enlarged if a file needs it; past the end of a raw image \
         it keeps what it has.\n\nWhat `export` has written `--as tepal` or with `--since` is known by how it begins. What `--as tepal` wrote \
         says how large the volume is. A volume is incomplete until its import ends: it's not attached or exported unless by force, and no \
         snapshot of it is made.\n\nDifferences are \
-        applied to a volume that holds what they are based on; if it has a snapshot of that name, this is checked."
+        applied to a volume that holds what they are based on; if it has a snapshot of that name, this is checked. Those of Ceph's `rbd` need that \
+        snapshot, and what they lead to is kept as a snapshot."
     )]
     Import(ImportArguments),
     /// Write a volume with its snapshots to standard output, for `receive`
     #[command(after_help = "Examples:\n  tepal volume send v0 | ssh other tepal volume receive v0\n  \
-        tepal volume send v0@tue --since mon | ssh other tepal volume receive v0\n\n\
+        tepal volume send v0@tue --since mon | ssh other tepal volume receive v0\n  \
+        tepal volume send v0 --as rbd | rbd import --export-format 2 - pool/v0\n\n\
         Of the volume itself only what its snapshots hold is sent: make one first.")]
     Send(SendArguments),
     /// Make a volume with its snapshots of what `send` has written, or the newer snapshots of one
@@ -532,8 +537,9 @@ pub struct ExportArguments {
     /// Only what differs from this snapshot of it, for `import` onto a volume that holds what that does
     #[arg(long, value_name = "SNAP", value_parser = value::name)]
     pub since: Option<String>,
-    /// The volume's bytes and nothing else; or with its size and checksums, and with holes that stay holes in a pipe, for `import`
-    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "raw", conflicts_with = "since")]
+    /// The volume's bytes and nothing else; or with its size and checksums, and with holes that stay holes in a pipe, for `import`; or a
+    /// stream for Ceph's `rbd import-diff`, with --since too
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "raw")]
     pub form: Form,
     /// Where blocks are damaged, go on with zeros in their place; status 1, and they are listed at the end
     #[arg(long, conflicts_with = "since")]
@@ -551,6 +557,9 @@ pub struct SendArguments {
     /// Only the snapshots that are newer than this one, for a volume that has it
     #[arg(long, value_name = "SNAP", value_parser = value::name)]
     pub since: Option<String>,
+    /// For `receive`; or for Ceph's `rbd import --export-format 2`, without --since
+    #[arg(long = "as", value_name = "FORM", value_enum, default_value = "tepal")]
+    pub form: SendForm,
 }
 
 #[derive(Debug, Args)]
@@ -577,6 +586,14 @@ pub struct ReceiveArguments {
 pub enum Form {
     Raw,
     Tepal,
+    RbdDiff,
+}
+
+/// What sends a volume with its snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SendForm {
+    Tepal,
+    Rbd,
 }
 
 #[derive(Debug, Args)]
@@ -597,7 +614,7 @@ pub struct ImportArguments {
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub key: Option<String>,
     /// Take the place of another import that goes on, which ends with an error; apply differences even if the volume has changed since
-    /// the snapshot on which they are based
+    /// the snapshot on which they are based, but for those of Ceph
     #[arg(long)]
     pub force: bool,
     /// Go on with an import that was cut short: what is there already is compared with standard input, and written where it differs
@@ -610,7 +627,7 @@ pub struct ImportArguments {
     #[arg(long, conflicts_with = "from")]
     pub raw: bool,
     /// Import this instead of the bytes on standard input: an image of a virtual machine (qcow2, VMDK, VHDX and others, by QEMU's tools),
-    /// a disk, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `-` for an image on standard input
+    /// a disk, a stream of Ceph's `rbd`, `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`, or `-` for what is on standard input
     #[arg(long, value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     pub from: Option<String>,
     /// The image's format, if it isn't to be found out

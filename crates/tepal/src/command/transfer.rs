@@ -3,12 +3,14 @@
 //! Holes aren't sent: an export to a file leaves holes there, and an import has zeros freed instead of written. An image is
 //! nothing but the volume's bytes; differences have a form of their own. Images of other systems are read through QEMU's tools.
 
+mod already;
 mod difference;
 pub mod history;
 mod image;
 mod image_file;
 mod input;
 mod nbd;
+mod rbd;
 mod reader;
 mod sink;
 mod stream;
@@ -21,14 +23,17 @@ use crate::cli::{ExportArguments, Form, ImportArguments};
 use crate::client::{Client, ClientError};
 use crate::difference_file::{DifferenceError, MAGIC, begins_as_damaged};
 use crate::output::Output;
+use crate::rbd_stream;
 use image::Begun;
 use image_file::{Image, ImageError};
 use input::Input;
 use nbd::{Address, AddressError};
+use rbd::{Incoming, RbdError};
 use reader::Reader;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use tepal_server::api::types::{Range, SnapshotName, VolumeInfo};
 
@@ -48,6 +53,8 @@ pub enum TransferError {
     Image(#[from] ImageError),
     #[error(transparent)]
     Address(#[from] AddressError),
+    #[error(transparent)]
+    Rbd(Box<RbdError>),
     #[error("{address}: {error}")]
     Server { address: String, error: io::Error },
     #[error("{0} has differences or a sent volume, not an image: give it as standard input, with `< FILE`")]
@@ -270,6 +277,7 @@ pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Re
     match (since, form) {
         (None, Form::Raw) => image::export(&reader, file),
         (None, Form::Tepal) => stream::export(client, &reader, file),
+        (since, Form::RbdDiff) => rbd::export(client, &reader, since, file),
         (Some(since), _) => difference::export(client, &reader, since, file),
     }?;
     reader.conclude(output)
@@ -290,26 +298,61 @@ pub fn import(client: &Client, output: Output, mut arguments: ImportArguments) -
     }
     let mut input = File::from(stdin.as_fd().try_clone_to_owned()?);
     let place = place(&mut input);
-    let mut beginning = vec![0; MAGIC.len()];
-    let begun = fill(&mut input, &mut beginning).map_err(TransferError::Input)?;
-    beginning.truncate(begun);
-    if beginning == MAGIC && !arguments.raw {
-        return difference::import(client, output, arguments, &beginning, input, place.is_some());
-    } else if beginning == history::MAGIC && !arguments.raw {
-        return Err(TransferError::IsSent(arguments.name).into());
-    } else if begins_as_damaged(&beginning) && !arguments.raw {
-        return Err(TransferError::DamagedBeginning(arguments.name).into());
-    } else if beginning.is_empty() {
+    let beginning = beginning(&mut input).map_err(TransferError::Input)?;
+    match &beginning[..] {
+        _ if arguments.raw => {}
+        begun if begun.starts_with(&MAGIC) => {
+            return difference::import(client, output, arguments, &beginning, input, place.is_some());
+        }
+        begun if begun.starts_with(&history::MAGIC) => return Err(TransferError::IsSent(arguments.name).into()),
+        begun if is_of_rbd(&arguments.name, begun)? => {
+            return rbd::import(
+                client,
+                output,
+                arguments,
+                Incoming { file: input, beginning, is_file: place.is_some() },
+            );
+        }
+        begun if begins_as_damaged(&begun[..MAGIC.len().min(begun.len())]) => {
+            return Err(TransferError::DamagedBeginning(arguments.name).into());
+        }
+        _ => {}
+    }
+    if beginning.is_empty() {
         return Err(TransferError::Empty(arguments.name).into());
     }
+    let begun = beginning.len();
     let length = place.map(|(from, end)| end.saturating_sub(from));
     let place = place.map(|(from, end)| (from + begun as u64, end));
     let content = Box::new(Input::new(input, &beginning, place));
     image::import(client, output, arguments, Begun { content, length, server: None }, None)
 }
 
-/// An image of any format, or what an NBD server has.
+/// As many of the first bytes as tell what it is.
+fn beginning(input: &mut File) -> io::Result<Vec<u8>> {
+    let mut beginning = vec![0; rbd_stream::BEGINNING];
+    let begun = fill(input, &mut beginning)?;
+    beginning.truncate(begun);
+    Ok(beginning)
+}
+
+/// Whether something begins as a stream of `rbd`. An error if it began so before it was damaged.
+fn is_of_rbd(name: &str, beginning: &[u8]) -> Result<bool, TransferError> {
+    match rbd_stream::begins_as_damaged(beginning) {
+        true => Err(RbdError::Beginning(name.to_owned()).into()),
+        false => Ok(rbd_stream::Kind::of(beginning).is_some()),
+    }
+}
+
+/// An image of any format, a stream of `rbd`, or what an NBD server has.
 fn import_from(client: &Client, output: Output, arguments: ImportArguments, from: &str) -> Result<(), CommandError> {
+    let begun = if nbd::is_address(from) { None } else { begun(from, &arguments)? };
+    let begun = match begun {
+        Some(begun) if is_of_rbd(&arguments.name, &begun.beginning)? => {
+            return rbd::import(client, output, arguments, begun);
+        }
+        begun => begun,
+    };
     let spooled;
     let open: Box<dyn Fn() -> Result<Begun<'static>, CommandError>> = if nbd::is_address(from) {
         let address: Address = from.parse().map_err(TransferError::from)?;
@@ -320,7 +363,7 @@ fn import_from(client: &Client, output: Output, arguments: ImportArguments, from
         })
     } else {
         let path = if from == "-" {
-            spooled = spool()?;
+            spooled = spool(begun)?;
             spooled.path()
         } else {
             Path::new(from)
@@ -354,18 +397,42 @@ fn begin_image(image: &Image, from: &str) -> Result<Begun<'static>, CommandError
     Ok(Begun { content, length: Some(end), server: None })
 }
 
-/// Standard input as a file, for formats whose beginning says where the rest is.
-fn spool() -> Result<tempfile::NamedTempFile, CommandError> {
-    let no_room = |error| TransferError::Spool { folder: std::env::temp_dir(), error };
-    let mut file = tempfile::Builder::new().prefix("tepal-import-").tempfile().map_err(no_room)?;
+/// What is to be imported, if its beginning tells what it is: a block device, and what somebody says the format of, is no stream.
+fn begun(from: &str, arguments: &ImportArguments) -> Result<Option<Incoming>, TransferError> {
+    let mut file = match from {
+        "-" => piped()?,
+        path => match File::open(path) {
+            Ok(file) => file,
+            Err(_) => return Ok(None), // which is told of by what reads images
+        },
+    };
+    let kind = file.metadata().map_err(TransferError::Input)?.file_type();
+    let is_stream = arguments.format.is_none() && (kind.is_file() || kind.is_fifo() || kind.is_socket());
+    if !is_stream && from != "-" {
+        return Ok(None);
+    }
+    let place = place(&mut file);
+    let beginning = if is_stream { beginning(&mut file).map_err(TransferError::Input)? } else { Vec::new() };
+    Ok(Some(Incoming { file, beginning, is_file: place.is_some() }))
+}
+
+fn piped() -> Result<File, TransferError> {
     let stdin = io::stdin();
     if stdin.is_terminal() {
         return Err(TransferError::Input(io::Error::other(
             "standard input is a terminal: give an image, as in `< FILE`",
-        ))
-        .into());
+        )));
     }
-    io::copy(&mut stdin.lock(), &mut file).map_err(no_room)?;
+    Ok(File::from(stdin.as_fd().try_clone_to_owned().map_err(TransferError::Input)?))
+}
+
+/// Standard input as a file, for formats whose beginning says where the rest is.
+fn spool(begun: Option<Incoming>) -> Result<tempfile::NamedTempFile, CommandError> {
+    let no_room = |error| TransferError::Spool { folder: std::env::temp_dir(), error };
+    let mut file = tempfile::Builder::new().prefix("tepal-import-").tempfile().map_err(no_room)?;
+    if let Some(Incoming { file: input, beginning, .. }) = begun {
+        io::copy(&mut beginning.chain(input), &mut file).map_err(no_room)?;
+    }
     Ok(file)
 }
 

@@ -3,22 +3,20 @@
 //! The stream says how many parts follow. The first part is all of the oldest snapshot, or what differs in it from one that the receiver
 //! has; each other part is what differs in a snapshot from the one before. The receiver makes each snapshot once its part was written.
 
+use super::already::{self, Changed, reads_as_zeros};
 use super::difference::{self, as_it_was, header};
 use super::input::widen;
 use super::reader::Reader;
 use super::target::once_alone;
-use super::{PIECE, TransferError, fill, is_zero, stream};
-use crate::cli::{ImportArguments, ReceiveArguments, SendArguments};
-use crate::client::{Client, ClientError};
+use super::{TransferError, fill, rbd, stream};
+use crate::cli::{ImportArguments, ReceiveArguments, SendArguments, SendForm};
+use crate::client::Client;
 use crate::command::CommandError;
-use crate::command::snapshot::Differences;
 use crate::command::source::Source;
-use crate::difference_file::{DifferenceError, DifferenceReader, Header, Piece};
-use crate::output::{Output, Progress};
-use std::collections::VecDeque;
+use crate::difference_file::{DifferenceError, DifferenceReader, Header};
+use crate::output::Output;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
-use std::ops::Range;
 use std::os::fd::AsFd;
 use tepal_codec::checksum::crc;
 use tepal_server::api::types::{
@@ -59,7 +57,7 @@ fn read_beginning(input: &mut impl Read) -> Result<u32, DifferenceError> {
 }
 
 pub fn send(client: &Client, output: Output, arguments: SendArguments) -> Result<(), CommandError> {
-    let SendArguments { name, since } = arguments;
+    let SendArguments { name, since, form } = arguments;
     let stdout = io::stdout();
     if stdout.is_terminal() {
         return Err(TransferError::ToTerminal(name.to_string()).into());
@@ -67,6 +65,9 @@ pub fn send(client: &Client, output: Output, arguments: SendArguments) -> Result
     let file = File::from(stdout.as_fd().try_clone_to_owned()?);
     let cluster: ClusterInfo = client.get(route::CLUSTER)?;
     let (base, snapshots) = wanted(client, &name, since)?;
+    if form == SendForm::Rbd {
+        return rbd::send(client, output, snapshots, file);
+    }
     widen(&file);
     let mut to = BufWriter::new(file);
     let cut_off = |error| TransferError::Output { what: format!("volume '{}'", name.volume()), error };
@@ -246,10 +247,12 @@ impl Receiver<'_> {
         reader: &mut DifferenceReader<impl Read>,
     ) -> Result<bool, CommandError> {
         if volume.incomplete.is_none() {
-            let changed = self.changed(volume, base)?;
-            if changed.runs.is_empty() && !changed.is_cut_off {
+            let then = Source::of_snapshot(self.client, base.clone());
+            let now = Source::of_volume(self.client, volume);
+            let changed = Changed::look(self.client, &then, &now)?;
+            if changed.is_none() && !changed.is_cut_off {
                 return Ok(false);
-            } else if !changed.runs.is_empty() {
+            } else if !changed.is_none() {
                 return match self.holds(volume, Some(changed), reader)? {
                     true => Ok(true),
                     false => {
@@ -269,54 +272,17 @@ impl Receiver<'_> {
         Ok(volume.snapshots.is_empty() && reads_as_zeros(&source, 0, source.size)?)
     }
 
-    /// Whether the volume holds just what the part leads to. `changed`: in what it differs from the part's base; of a part that is based on
-    /// nothing, all else is to be zeros.
+    /// Whether the volume holds just what the part leads to.
     fn holds(
         &self,
         volume: &VolumeInfo,
-        changed: Option<Changed>,
+        changed: Option<Changed<'_>>,
         reader: &mut DifferenceReader<impl Read>,
     ) -> Result<bool, CommandError> {
-        let (source, size) = (Source::of_volume(self.client, volume), reader.header().size);
-        if source.size != size {
-            return Ok(false);
-        }
-        let mut progress = Progress::new(format!("comparing {}", volume.name));
-        let (mut data, mut end, mut changed) = (Vec::new(), 0, changed);
-        // Whether nothing but what is in pieces was changed.
-        let mut is_as_before = |from: u64, to: u64| match &mut changed {
-            Some(changed) => Ok(changed.pass(from, to)),
-            None => reads_as_zeros(&source, from, to),
-        };
-        while let Some(piece) = reader.next(&mut data).map_err(|error| self.broken(error))? {
-            let (offset, length) = match piece {
-                Piece::Data { offset } => (offset, data.len() as u64),
-                Piece::Zeros { offset, length } => (offset, length),
-            };
-            let is_there = match piece {
-                Piece::Data { .. } => source.read(offset, length)? == data,
-                Piece::Zeros { .. } => reads_as_zeros(&source, offset, offset + length)?,
-            };
-            if !is_there || !is_as_before(end, offset)? {
-                return Ok(false);
-            }
-            end = offset + length;
-            progress.set(end, size);
-        }
-        Ok(is_as_before(end, size)?)
-    }
-
-    /// In what the volume differs from its snapshot.
-    fn changed(&self, volume: &VolumeInfo, base: &SnapshotInfo) -> Result<Changed, CommandError> {
-        let base = Source::of_snapshot(self.client, base.clone());
-        let now = Source::of_volume(self.client, volume);
-        let mut progress = Progress::new(format!("comparing {} with {}", now.name, base.name));
-        let (mut pages, mut runs) = (Differences::new(self.client, &base, &now)?, VecDeque::new());
-        while let Some(page) = pages.next()? {
-            runs.extend(page.runs.iter().map(|run| run.offset..run.offset + run.length));
-            progress.set(page.next.unwrap_or(page.to_size), page.to_size);
-        }
-        Ok(Changed { runs, is_cut_off: now.size < base.size })
+        let size = reader.header().size;
+        already::holds(self.client, volume, (changed, size), |data| {
+            reader.next(data).map_err(|error| self.broken(error).into())
+        })
     }
 
     /// The volume and its snapshot on which a part is based.
@@ -369,67 +335,10 @@ fn other(found: &SnapshotInfo, wanted: u64) -> TransferError {
     TransferError::OtherSnapshot { name: found.full_name(), found: found.size, wanted }
 }
 
-fn reads_as_zeros(source: &Source<'_>, from: u64, end: u64) -> Result<bool, ClientError> {
-    let mut at = from;
-    while at < end {
-        for run in source.map(at, end - at)? {
-            let run_end = end.min(at + run.length);
-            while at < run_end {
-                let length = if run.mapped { (run_end - at).min(PIECE) } else { run_end - at };
-                if run.mapped && !is_zero(&source.read(at, length)?) {
-                    return Ok(false);
-                }
-                at += length;
-            }
-        }
-    }
-    Ok(true)
-}
-
-/// In what a volume differs from a snapshot: ranges of bytes, ascending and apart.
-struct Changed {
-    runs: VecDeque<Range<u64>>,
-    /// It ends before the snapshot does.
-    is_cut_off: bool,
-}
-
-impl Changed {
-    /// Whether nothing between these bytes differs. What lies before them isn't asked about any more, and they only rise.
-    fn pass(&mut self, from: u64, end: u64) -> bool {
-        while self.runs.front().is_some_and(|run| run.end <= from) {
-            self.runs.pop_front();
-        }
-        from >= end || self.runs.front().is_none_or(|run| run.start >= end)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use tepal_model::ClusterId;
-
-    #[test]
-    #[expect(clippy::single_range_in_vec_init, reason = "one run of several")]
-    fn what_differs_outside_of_all_pieces_is_found() {
-        let passes = |runs: &[Range<u64>], pieces: &[Range<u64>]| {
-            let mut changed = Changed { runs: runs.iter().cloned().collect(), is_cut_off: false };
-            let ends = [0].into_iter().chain(pieces.iter().map(|piece| piece.end));
-            let begins = pieces.iter().map(|piece| piece.start).chain([100]);
-            ends.zip(begins).all(|(from, end)| changed.pass(from, end))
-        };
-        assert!(passes(&[], &[]) && passes(&[], &[10..20]) && passes(&[10..20], &[10..20]));
-        assert!(passes(&[10..40], &[10..20, 20..40]) && passes(&[10..12, 14..20, 50..60], &[10..20, 50..60]));
-        for (runs, pieces) in [
-            (&[10..20][..], &[][..]),
-            (&[9..20], &[10..20]),
-            (&[10..21], &[10..20]),
-            (&[10..20, 99..100], &[10..20]),
-            (&[10..40], &[10..20, 30..40]),
-            (&[0..1, 10..20], &[10..20]),
-        ] {
-            assert!(!passes(runs, pieces), "{runs:?} {pieces:?}");
-        }
-    }
 
     #[test]
     fn a_part_goes_on_only_from_the_one_before() {
