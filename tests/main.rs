@@ -14,6 +14,7 @@ mod room;
 mod rot;
 
 mod access;
+mod api;
 mod bad_input;
 mod clients;
 mod console;

@@ -3,6 +3,7 @@
 //! [`Command::version`] says of it.
 
 use crate::access::{KeyHash, Right, Role};
+use crate::conditions::Versioned;
 use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
 use crate::schedule::ScheduleCommand;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
-/// drives in layouts, 14 identities and rights, 15 schedules and encrypted volumes.
+/// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, and commands under conditions.
 pub const VERSION: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -75,6 +76,9 @@ const ENCRYPTION: u32 = 15;
 
 /// From this version on, there are schedules.
 const SCHEDULES: u32 = 15;
+
+/// From this version on, commands may be carried out once for a key, or only while a thing has a revision.
+const CONDITIONS: u32 = 15;
 
 /// A command as it stands in the log, with what its proposer chose for everybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -500,6 +504,22 @@ pub enum Command {
     RecordEvent { kind: String, subject: String, text: String },
     /// What is done again and again.
     Schedule(ScheduleCommand),
+    /// Done if no command was done under this key lately; else answered as that one was. Refused as [`crate::Refusal::KeyReused`] if that
+    /// one was for something else.
+    Once {
+        /// Chosen by the client.
+        key: String,
+        /// A digest of all that the client asks for.
+        content: String,
+        command: Box<Command>,
+    },
+    /// Done if the thing has one of these tags. Refused as [`crate::Refusal::OtherRevision`] otherwise.
+    IfMatch {
+        thing: Versioned,
+        /// As of [`crate::State::tag_of`].
+        expected: Vec<String>,
+        command: Box<Command>,
+    },
 }
 
 /// What changes of the copies of one column.
@@ -520,6 +540,7 @@ impl Command {
     /// that they don't know.
     pub(crate) fn version(&self) -> u32 {
         match self {
+            Command::Once { command, .. } | Command::IfMatch { command, .. } => CONDITIONS.max(command.version()),
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::CreateVolume { layout: Some(layout), .. }
             | Command::CreatePool { layout: Some(layout), .. }
@@ -609,7 +630,9 @@ impl Command {
             | Command::RenameSnapshot { volume, name, .. }
             | Command::RollBack { volume, name }
             | Command::CloneVolume { volume, snapshot: name, .. } => (volume, Some(name)),
-            Command::Replicated { command, .. } => return command.subject(),
+            Command::Replicated { command, .. } | Command::Once { command, .. } | Command::IfMatch { command, .. } => {
+                return command.subject();
+            }
             _ => return None,
         };
         Some(Subject { volume, snapshot })
@@ -621,6 +644,9 @@ impl Command {
             AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreateEncrypted, CreatePool,
             CreateSnapshot, CreateVolume, Grant, Received, Schedule,
         };
+        if let Command::Once { command, .. } | Command::IfMatch { command, .. } = self {
+            return command.lengthens();
+        }
         matches!(
             self,
             AddAuthority { .. }

@@ -231,6 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn commands_under_conditions_are_written_and_read_as_released() {
+        let rename = || Box::new(Command::RenameVolume { name: "v".to_owned(), new_name: "w".to_owned() });
+        let inner = r#"{"rename_volume":{"name":"v","new_name":"w"}}"#;
+        let once = Command::Once { key: "k".to_owned(), content: "c".to_owned(), command: rename() };
+        let thing = crate::Versioned::Volume(tepal_model::VolumeId(7));
+        let only_if = Command::IfMatch { thing, expected: vec!["\"v7-1\"".to_owned()], command: rename() };
+        for (command, text) in [
+            (once, r#"{"once":{"key":"k","content":"c","command":COMMAND}}"#),
+            (only_if, r#"{"if_match":{"thing":{"volume":7},"expected":["\"v7-1\""],"command":COMMAND}}"#),
+        ] {
+            let text = text.replace("COMMAND", inner);
+            assert_eq!(serde_json::to_string(&command).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), command);
+            assert_eq!(Proposal::new(9, None, command).version, 15);
+        }
+    }
+
+    #[test]
     fn an_entry_reads_back_only_unchanged_and_in_its_place() {
         let (text, crc) = encode("7", &entry(1));
         assert_eq!(decode_entry("7", &text, crc), Ok(entry(1)));

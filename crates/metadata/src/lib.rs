@@ -10,6 +10,7 @@ mod access;
 #[cfg(test)]
 mod cluster_tests;
 mod command;
+mod conditions;
 mod consensus;
 mod database;
 mod facade;
@@ -39,6 +40,7 @@ pub use access::{
     ReservationRecord, Right, Role, VolumeKeyRecord,
 };
 pub use command::{ColumnCopies, Command, Reply};
+pub use conditions::{Versioned, volume_tag};
 pub use facade::propose::{ProposeError, asked_by};
 pub use facade::{Cause, Metadata, OpenError, StateLimit};
 pub use leases::held::Lease;

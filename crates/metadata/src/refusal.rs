@@ -42,6 +42,10 @@ pub enum Refusal {
          {limit}: remove volumes or snapshots, or put a larger drive in its place"
     )]
     StateTooLong { needed: u64, limit: u64 },
+    #[error("key '{0}' was used for another request: draw a new one for each thing that is to be done")]
+    KeyReused(String),
+    #[error("it was changed meanwhile: its revision is {current}, and not {expected}; look again")]
+    OtherRevision { expected: String, current: String },
     #[error("the command arrived once more after it had been answered: nothing was changed")]
     Late,
     #[error("server {id} is already {state}")]

@@ -1,5 +1,6 @@
 //! The admin API over HTTP, as `tepal_server::api::types` describes it. Blocking: a command asks one thing at a time.
 
+use crate::command::hold::random;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Write};
@@ -31,6 +32,8 @@ pub struct Client {
 enum Repeat {
     /// Done twice, it comes to the same.
     Freely,
+    /// It's done once, as it has a key: another server may be asked.
+    ByKey,
     Never,
 }
 
@@ -251,6 +254,18 @@ impl Client {
         self.send_json(Repeat::Freely, path, body)
     }
 
+    /// What is created under a key that is drawn for it: also if the server that is asked goes away meanwhile, another one creates it only
+    /// if that hasn't been done.
+    pub fn create<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+        let text = serde_json::to_vec(body).map_err(|error| self.strange(&error))?;
+        let key = format!("{:016x}{:016x}", random(), random());
+        let send = |url: &str| {
+            let request = self.within(ANSWER, self.agent.post(url)).header("Idempotency-Key", &key);
+            request.header("Content-Type", "application/json").send(&text[..])
+        };
+        json(self.ask(Repeat::ByKey, path, MAX_ANSWER, send)?)
+    }
+
     fn send_json<T: DeserializeOwned>(
         &self,
         repeat: Repeat,
@@ -317,6 +332,8 @@ impl Client {
         send: impl Fn(&str) -> Result<Response<Body>, ureq::Error>,
     ) -> Result<(String, Vec<u8>), ClientError> {
         let (began, mut told) = (Instant::now(), None);
+        // Of what is done once: that it may be done yet, by one that didn't answer.
+        let mut unsure = None;
         loop {
             let mut last = ClientError::Address(String::new());
             for number in self.in_turn() {
@@ -335,13 +352,21 @@ impl Client {
                     };
                 // Where nothing was sent, another server may be asked anything.
                 let asks_next = matches!(error, ClientError::NoAnswer { .. })
+                    || repeat == Repeat::ByKey && error.is_no_answer()
                     || repeat == Repeat::Freely && (error.is_no_answer() || self.is_waited_for(&error));
                 if !asks_next {
                     return Err(if repeat == Repeat::Never { error.with_a_look(path) } else { error });
                 }
-                last = error;
+                if repeat == Repeat::ByKey && !matches!(error, ClientError::NoAnswer { .. }) {
+                    unsure = Some(error);
+                } else {
+                    last = error;
+                }
             }
-            if repeat == Repeat::Never || began.elapsed() >= self.patience {
+            if let Some(error) = unsure {
+                return Err(error.with_a_look(path));
+            }
+            if repeat != Repeat::Freely || began.elapsed() >= self.patience {
                 return Err(last);
             }
             let on = last.to_string();
@@ -567,6 +592,28 @@ mod tests {
         assert!(error.to_string().ends_with("`tepal volume ls` tells whether it was done"), "{error}");
         client.put_bytes::<Done>("/v1/volumes/v/data?offset=0", &[1; 512]).expect("done by the other");
         server.join().expect("no panic");
+    }
+
+    #[test]
+    fn what_is_created_goes_to_the_next_server_under_the_same_key() {
+        let [dying, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback"));
+        let addresses = [&dying, &other].map(|it| it.local_addr().expect("bound").to_string());
+        let key_asked = |listener: &TcpListener, answer: &str| {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).expect("a request");
+            stream.write_all(answer.as_bytes()).expect("a reader");
+            let request = String::from_utf8_lossy(&request[..length]).to_lowercase();
+            request.lines().find_map(|line| line.strip_prefix("idempotency-key: ").map(str::to_owned))
+        };
+        let done = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        let server = std::thread::spawn(move || {
+            key_asked(&dying, done); // that it's alive
+            [key_asked(&dying, ""), key_asked(&other, done)]
+        });
+        Client::new(addresses.to_vec(), None).create::<Done>(route::VOLUMES, &Done {}).expect("done by the other");
+        let [first, second] = server.join().expect("no panic");
+        assert!(first.as_ref().is_some_and(|key| key.len() == 32) && first == second, "{first:?} {second:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::apply::Change;
 use super::apply::once::{self, Answered, Outcome, Proposers};
+use super::apply::requests::{DoneRequest, Requests};
 use super::digest::Digest;
 use super::rows;
 use super::schema::{FILE, KIND};
@@ -41,6 +42,7 @@ pub struct Content {
     pub membership: StoredMembership,
     pub installed: Option<LogId>,
     pub(super) proposers: Proposers,
+    pub(super) requests: Arc<Requests>,
     pub(super) digest: Digest,
 }
 
@@ -69,6 +71,7 @@ impl Content {
             membership: membership.map_err(|error| StoreError::damaged(file, error))?.unwrap_or_default(),
             installed: installed.map(LogId::from),
             proposers: load_proposers(connection, file)?,
+            requests: Arc::new(load_requests(connection, file)?),
             digest,
         })
     }
@@ -135,6 +138,11 @@ impl Machine {
         }
         next.proposers.retain(|server, _| !outcome.forgotten.contains(server));
         next.proposers.extend(outcome.answered.iter().map(|answered| (answered.server, answered.clone())));
+        if let Some(request) = &outcome.request {
+            let requests = Arc::make_mut(&mut next.requests);
+            outcome.forgotten_keys.iter().for_each(|key| requests.forget(key));
+            requests.put(request.clone());
+        }
         self.store(&next, &outcome).map_err(StoreError::sqlite(&self.file))?;
         let changed = outcome.state.is_some();
         self.content = next;
@@ -153,7 +161,7 @@ impl Machine {
                 known: crate::command::VERSION.into(),
             });
         }
-        Ok(once::carry_out(&self.content.state, &self.content.proposers, proposal))
+        Ok(once::carry_out(&self.content.state, &self.content.proposers, &self.content.requests, proposal))
     }
 
     fn store(&mut self, next: &Content, outcome: &Outcome) -> rusqlite::Result<()> {
@@ -175,6 +183,14 @@ impl Machine {
             let (text, crc) = format::encode(&key, value);
             let sql = "INSERT OR REPLACE INTO proposers (server, value, crc) VALUES (?1, ?2, ?3)";
             transaction.prepare_cached(sql)?.execute(params![key, text, crc])?;
+        }
+        for key in &outcome.forgotten_keys {
+            transaction.prepare_cached("DELETE FROM requests WHERE key = ?1")?.execute([key])?;
+        }
+        if let Some(request) = &outcome.request {
+            let (text, crc) = format::encode(&request.key, &**request);
+            let sql = "INSERT OR REPLACE INTO requests (key, value, crc) VALUES (?1, ?2, ?3)";
+            transaction.prepare_cached(sql)?.execute(params![request.key, text, crc])?;
         }
         transaction.commit()
     }
@@ -203,4 +219,19 @@ fn load_proposers(connection: &Connection, file: &Path) -> Result<Proposers, Sto
         proposers.insert(answered.server, Arc::new(answered));
     }
     Ok(proposers)
+}
+
+fn load_requests(connection: &Connection, file: &Path) -> Result<Requests, StoreError> {
+    let rows = || {
+        let mut statement = connection.prepare_cached("SELECT key, value, crc FROM requests")?;
+        statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect::<rusqlite::Result<_>>()
+    };
+    let rows: Vec<(String, String, u32)> = rows().map_err(StoreError::sqlite(file))?;
+    let mut requests = Requests::default();
+    for (key, text, crc) in rows {
+        let damaged = |error| StoreError::damaged(file, format!("what was done under a client's key: {error}"));
+        let request: DoneRequest = format::decode(&key, &text, crc).map_err(damaged)?;
+        requests.put(Arc::new(request));
+    }
+    Ok(requests)
 }

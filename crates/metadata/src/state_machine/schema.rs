@@ -28,6 +28,8 @@ pub const KIND: Kind = Kind {
         ) STRICT;
         -- What the latest commands of each server came to, by which none is carried out twice.
         CREATE TABLE proposers (server TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
+        -- What was created under keys that clients drew, by which nothing is created twice.
+        CREATE TABLE requests (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) STRICT;
         CREATE TABLE drives (
             id TEXT PRIMARY KEY,
             server TEXT NOT NULL,           -- servers.id

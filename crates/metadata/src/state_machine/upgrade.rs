@@ -142,7 +142,10 @@ pub fn from_form_11(connection: &Connection, file: &Path) -> Result<(), StoreErr
 }
 
 /// What has nothing in it before form 12.
-const SINCE_FORM_12: &str = "CREATE TABLE IF NOT EXISTS volume_keys (
+const SINCE_FORM_12: &str = "CREATE TABLE IF NOT EXISTS requests (
+        key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS volume_keys (
         volume INTEGER PRIMARY KEY, key TEXT NOT NULL, wrapped TEXT NOT NULL
     ) STRICT;
     CREATE TABLE IF NOT EXISTS schedules (

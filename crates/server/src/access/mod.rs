@@ -21,6 +21,7 @@ pub use credentials::{Credentials, Peer};
 
 use crate::drives::Parts;
 use crate::relay::{Asked, Relay};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
@@ -60,7 +61,7 @@ pub enum AccessError {
 }
 
 /// What a server asks to have signed.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignServer {
     /// For people.
@@ -71,7 +72,7 @@ pub struct SignServer {
 }
 
 /// What comes back.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Signed {
     /// As PEM.
     pub certificate: String,
@@ -173,6 +174,7 @@ impl Access {
             path: CERTIFICATES.to_owned(),
             authorization: format!("Bearer {}", self.0.token),
             body: serde_json::to_string(&body).expect("texts"),
+            once: None,
         };
         let said = self.0.relay.ask(server, &asked, SIGNED_WITHIN).await.map_err(|error| no_key(error.to_string()))?;
         if said.status != 200 {

@@ -50,7 +50,7 @@ const FILES: [File; 3] = [
 
 /// Marks an answer that was given to somebody who may not know the token.
 #[derive(Clone)]
-struct OfConsole;
+pub struct OfConsole;
 
 /// Whether the answer that has these extensions is of the console, and shows nothing of who asked.
 pub fn is_of_console(extensions: &Extensions) -> bool {
@@ -58,9 +58,10 @@ pub fn is_of_console(extensions: &Extensions) -> bool {
 }
 
 pub fn router() -> Router {
-    FILES.iter().fold(Router::new(), |router, file| {
+    let files = FILES.iter().fold(Router::new(), |router, file| {
         router.route(file.path, get(move |headers: HeaderMap| async move { answer(file, &headers) }))
-    })
+    });
+    files.method_not_allowed_fallback(super::routes::no_such_method)
 }
 
 fn answer(file: &File, headers: &HeaderMap) -> Response {

@@ -1,11 +1,11 @@
 //! A new volume: what its layout is if nobody says it, and how long drives are waited for that a start brings.
 
+use super::conditions::Tagged;
 use super::extract::Input;
 use super::failure::Failure;
 use super::types::{BY_ID, CreateVolume, ErrorKind, VolumeInfo};
 use super::volumes::one;
 use super::{Context, Shared, health_text};
-use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const ONE_DRIVE: Duration = Duration::from_secs(15);
 pub async fn create(
     Extract(context): Extract<Shared>,
     Input(volume): Input<CreateVolume>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let CreateVolume { name, size, layout, pool, key } = volume;
     let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
     wait_for_drives(&context, &pool).await?;

@@ -1,12 +1,13 @@
 //! What requests bring along, with errors as the API answers them.
 
 use super::failure::Failure;
-use super::types::{BY_ID, SnapshotName};
+use super::types::{BY_ID, ProblemType, SnapshotName};
 use crate::nbd::exports::Wanted;
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use std::error::Error;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -70,7 +71,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Input<T> {
 pub async fn body(request: Request, longest: usize) -> Result<axum::body::Bytes, Failure> {
     match tokio::time::timeout(BODY_WITHIN, to_bytes(request.into_body(), longest)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => Err(Failure::bad(format!("the body was cut short, or is longer than {longest} bytes"))),
+        Ok(Err(error)) if is_too_long(&error) => {
+            let text = format!("the body is longer than {longest} bytes: send less at a time");
+            Err(Failure::of_type(ProblemType::TooLarge, text))
+        }
+        Ok(Err(_)) => Err(Failure::bad("the body was cut short")),
         Err(_) => Err(Failure::bad("the body took too long to arrive")),
     }
+}
+
+fn is_too_long(error: &axum::Error) -> bool {
+    error.source().is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
 }

@@ -1,32 +1,46 @@
 //! Errors as the API answers them: one line for people, a kind for programs.
 
-use super::types::{ApiError, ErrorKind};
+use super::types::{ErrorKind, PROBLEM_JSON, Problem, ProblemType, Revisions};
 use crate::access::{AccessError, AuthorityError};
 use crate::data_threads::Stopped;
 use crate::device;
 use crate::drives::DriveOperationError;
 use crate::keys::KeyError;
-use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tepal_drive::GrowError;
 use tepal_metadata::{ProposeError, QueryError, Refusal, ScheduleRefusal};
 use tepal_model::IoError;
 
 #[derive(Debug)]
-pub struct Failure(ApiError);
+pub struct Failure {
+    of: ProblemType,
+    text: String,
+    revisions: Option<Box<Revisions>>,
+}
 
 impl Failure {
     pub fn new(kind: ErrorKind, error: impl ToString) -> Self {
-        Failure(ApiError { error: error.to_string().replace(['\n', '\r'], " "), kind })
+        Failure::of_type(ProblemType::of(kind), error)
+    }
+
+    pub fn of_type(of: ProblemType, error: impl ToString) -> Self {
+        Failure { of, text: error.to_string().replace(['\n', '\r'], " "), revisions: None }
+    }
+
+    /// As [`Refusal::OtherRevision`].
+    fn of_other_revision(expected: &str, current: &str, text: impl ToString) -> Self {
+        let both = Revisions { expected: expected.to_owned(), current: current.to_owned() };
+        Failure { revisions: Some(Box::new(both)), ..Failure::of_type(ProblemType::PreconditionFailed, text) }
     }
 
     pub fn kind(&self) -> ErrorKind {
-        self.0.kind
+        self.of.kind()
     }
 
     pub fn text(&self) -> &str {
-        &self.0.error
+        &self.text
     }
 
     pub fn bad(error: impl ToString) -> Self {
@@ -36,14 +50,25 @@ impl Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.kind.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Json(self.0)).into_response()
+        let Failure { of, text, revisions } = self;
+        let status = StatusCode::from_u16(of.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let problem = Problem { revisions: revisions.map(|both| *both), ..Problem::new(of, text) };
+        let mut response = (status, axum::Json(problem)).into_response();
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if of == ProblemType::Unauthorized {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        Failure::new(kind_of_refusal(&refusal), said_of(&refusal))
+        match &refusal {
+            Refusal::OtherRevision { expected, current } => Failure::of_other_revision(expected, current, &refusal),
+            Refusal::KeyReused(_) => Failure::of_type(ProblemType::KeyReused, refusal),
+            _ => Failure::new(kind_of_refusal(&refusal), said_of(&refusal)),
+        }
     }
 }
 
@@ -161,6 +186,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
             | ScheduleRefusal::Kept { .. }
             | ScheduleRefusal::HasClones { .. },
         )
+        | Refusal::OtherRevision { .. }
         | Refusal::Late => ErrorKind::Conflict,
         Refusal::ClusterId
         | Refusal::Lease { .. }
@@ -180,6 +206,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Certificate { .. }
         | Refusal::TooManyGroups { .. }
         | Refusal::NotReplicated
+        | Refusal::KeyReused(_)
         | Refusal::Schedule(ScheduleRefusal::Name { .. } | ScheduleRefusal::Rule { .. })
         | Refusal::TooLong { .. } => ErrorKind::BadRequest,
     }
@@ -309,16 +336,16 @@ mod tests {
         ];
         for (refusal, kind) in cases {
             let text = refusal.to_string();
-            let Failure(answer) = ProposeError::Refused(refusal).into();
-            assert_eq!((answer.kind, &answer.error), (kind, &text));
+            let answer: Failure = ProposeError::Refused(refusal).into();
+            assert_eq!((answer.kind(), answer.text()), (kind, &*text));
         }
-        let Failure(answer) = Refusal::VolumeHasSnapshots { name: name(), snapshots: 3 }.into();
-        assert!(answer.error.contains("3 snapshots") && answer.error.contains("`tepal volume rm v0 --snapshots`"));
-        let Failure(answer) = Refusal::NoSnapshot { volume: name(), name: "a".to_owned() }.into();
-        assert_eq!(answer.kind, ErrorKind::NotFound);
-        assert!(answer.error.starts_with("there is no snapshot 'a' of volume 'v0': `tepal snapshot ls v0`"));
-        let Failure(answer) = ProposeError::Storage("the disk\nis gone".into()).into();
-        assert_eq!(answer.kind, ErrorKind::Internal);
-        assert!(!answer.error.contains('\n'), "one line for people: {}", answer.error);
+        let answer: Failure = Refusal::VolumeHasSnapshots { name: name(), snapshots: 3 }.into();
+        assert!(answer.text().contains("3 snapshots") && answer.text().contains("`tepal volume rm v0 --snapshots`"));
+        let answer: Failure = Refusal::NoSnapshot { volume: name(), name: "a".to_owned() }.into();
+        assert_eq!(answer.kind(), ErrorKind::NotFound);
+        assert!(answer.text().starts_with("there is no snapshot 'a' of volume 'v0': `tepal snapshot ls v0`"));
+        let answer: Failure = ProposeError::Storage("the disk\nis gone".into()).into();
+        assert_eq!(answer.kind(), ErrorKind::Internal);
+        assert!(!answer.text().contains('\n'), "one line for people: {}", answer.text());
     }
 }

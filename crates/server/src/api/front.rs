@@ -4,8 +4,9 @@
 //! token and waits for nothing of ours makes room for a new one.
 
 use super::drives::Survey;
+use super::routes::router;
 use super::schedules::Steward;
-use super::{Api, Context, Who, console, live, router};
+use super::{Api, Context, Who, console, live};
 use crate::access::{Credentials, Peer};
 use crate::connection::HANDSHAKE;
 use crate::descriptors::Shares;

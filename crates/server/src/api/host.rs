@@ -40,7 +40,7 @@ pub fn may(state: &State, host: &IdentityRecord, method: &Method, path: &str) ->
 }
 
 /// A part of a path without its escapes (RFC 3986, 2.1).
-fn decoded(text: &str) -> Option<String> {
+pub fn decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {
         (rest, bytes) = match (first, after) {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what takes a right away is answered when every server acts by it.
 
+use super::conditions::tagged;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::types::{
@@ -16,7 +17,7 @@ use axum::extract::State as Extract;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, Refusal, Role, State};
+use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, Refusal, Role, State, Versioned};
 use tepal_model::text::shown;
 
 /// How long certificates may count.
@@ -77,11 +78,12 @@ pub async fn sign_server(
     Ok(Json(Signed { certificate }))
 }
 
-pub async fn rights(Extract(context): Extract<Shared>, name: Named) -> Result<Json<Vec<RightInfo>>, Failure> {
+pub async fn rights(Extract(context): Extract<Shared>, name: Named) -> Result<Response, Failure> {
     let volume = volumes::record(&context, &name.0).await?;
     let state = context.parts.metadata.state();
     let told = |to: &str, right| RightInfo { volume: volume.name.clone(), to: to.to_owned(), right };
-    Ok(Json(state.access.grants_of(volume.id).map(|grant| told(&grant.to, grant.right)).collect()))
+    let rights: Vec<RightInfo> = state.access.grants_of(volume.id).map(|grant| told(&grant.to, grant.right)).collect();
+    Ok(tagged(&state, &Versioned::Rights(volume.id), Json(rights)))
 }
 
 pub async fn grant(

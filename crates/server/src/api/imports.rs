@@ -1,11 +1,11 @@
 //! Imports as what is agreed on: from an import's first byte to its last, its volume is incomplete, whatever becomes of the command.
 
+use super::conditions::Tagged;
 use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::types::{FinishImport, NoteImport, VolumeInfo};
 use super::{Context, Shared, volumes};
 use crate::news::in_a_moment;
-use axum::Json;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use tepal_metadata::{Command, Refusal, State};
@@ -15,7 +15,7 @@ pub async fn note(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(NoteImport { import, done }): Input<NoteImport>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = volumes::record(&context, &name.0).await?;
     if context.parts.metadata.state().access.volume_keys.contains_key(&record.id) {
         volumes::unlock(&context, &record).await?; // or nothing could be written of it
@@ -29,7 +29,7 @@ pub async fn finish(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(FinishImport { import }): Input<FinishImport>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let volume = volumes::record(&context, &name.0).await?.by_id();
     context.propose(Command::FinishImport { name: volume.clone(), import }).await?;
     volumes::one(&context, &volume).await

@@ -1,5 +1,6 @@
 //! Volumes that go to another layout, or leave those that they share data with.
 
+use super::conditions::Tagged;
 use super::drives;
 use super::extract::{Input, Named};
 use super::failure::Failure;
@@ -8,11 +9,12 @@ use super::types::{
     DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
     VolumesQuery, route,
 };
-use super::{Context, Shared, health_text, volumes};
+use super::{Context, Shared, conditions, health_text, volumes};
 use crate::drives::{NAMED, first};
 use crate::world::ServerWorld;
 use axum::Json;
 use axum::extract::State as Extract;
+use axum::response::Response;
 use std::sync::Arc;
 use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
@@ -28,16 +30,18 @@ pub async fn relayout(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(Relayout { layout, pool, rate }): Input<Relayout>,
-) -> Result<Json<VolumeInfo>, Failure> {
-    begin(&context, &name.0, (layout, pool), false, rate).await
+) -> Result<Response, Failure> {
+    let begun = begin(&context, &name.0, (layout, pool), false, rate).await?;
+    Ok(conditions::begun(conditions::place_of(&begun.0), begun))
 }
 
 pub async fn flatten(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(Flatten { rate }): Input<Flatten>,
-) -> Result<Json<VolumeInfo>, Failure> {
-    begin(&context, &name.0, (None, None), true, rate).await
+) -> Result<Response, Failure> {
+    let begun = begin(&context, &name.0, (None, None), true, rate).await?;
+    Ok(conditions::begun(conditions::place_of(&begun.0), begun))
 }
 
 async fn begin(
@@ -46,7 +50,7 @@ async fn begin(
     (layout, pool): (Option<String>, Option<String>),
     alone: bool,
     rate: Option<u64>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = volumes::record_in(context, Scope::Cluster, name).await?;
     let state = context.parts.metadata.state();
     // One that can't be read is refused by the command, in its words.
@@ -236,15 +240,15 @@ fn still_takes(
     u64::try_from(more).unwrap_or(u64::MAX)
 }
 
-pub async fn pause(Extract(context): Extract<Shared>, name: Named) -> Result<Json<VolumeInfo>, Failure> {
+pub async fn pause(Extract(context): Extract<Shared>, name: Named) -> Result<Tagged<VolumeInfo>, Failure> {
     change(&context, &name.0, |id| Command::PauseMigration { id, paused: true }).await
 }
 
-pub async fn resume(Extract(context): Extract<Shared>, name: Named) -> Result<Json<VolumeInfo>, Failure> {
+pub async fn resume(Extract(context): Extract<Shared>, name: Named) -> Result<Tagged<VolumeInfo>, Failure> {
     change(&context, &name.0, |id| Command::PauseMigration { id, paused: false }).await
 }
 
-pub async fn cancel(Extract(context): Extract<Shared>, name: Named) -> Result<Json<VolumeInfo>, Failure> {
+pub async fn cancel(Extract(context): Extract<Shared>, name: Named) -> Result<Tagged<VolumeInfo>, Failure> {
     change(&context, &name.0, |id| Command::TurnMigration { id, cancelled: true }).await
 }
 
@@ -252,7 +256,7 @@ pub async fn set_rate(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(SetRate { rate }): Input<SetRate>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     change(&context, &name.0, |id| Command::SetMigrationRate { id, rate }).await
 }
 
@@ -260,7 +264,7 @@ async fn change(
     context: &Context,
     name: &str,
     command: impl FnOnce(MapId) -> Command,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = volumes::record_in(context, Scope::Cluster, name).await?;
     let state = context.parts.metadata.state();
     let name = &record.name;

@@ -2,12 +2,14 @@
 //! thread.
 
 mod cluster;
+mod conditions;
 mod console;
 mod counters;
 mod creating;
 mod data;
 mod diff;
 mod directory;
+mod document;
 mod drives;
 mod exposition;
 mod extract;
@@ -23,6 +25,8 @@ mod loss;
 mod metrics;
 mod migrations;
 mod missing_copies;
+#[cfg(test)]
+mod openapi;
 mod pieces;
 mod plexes;
 mod pools;
@@ -30,6 +34,7 @@ mod relay;
 mod replication;
 mod requests;
 mod resizing;
+mod routes;
 mod schedules;
 mod scrub;
 mod sectors;
@@ -40,10 +45,11 @@ mod users;
 mod volumes;
 
 pub use crate::api_types as types;
+pub use conditions::Passed;
 pub use front::Front;
 pub use schedules::{Steward, TakeError};
 
-use crate::access::{Access, CERTIFICATES};
+use crate::access::Access;
 use crate::damage::Scrubs;
 use crate::data_links::Links;
 use crate::drives::{Drives, Parts};
@@ -51,13 +57,11 @@ use crate::migrating::Migrations;
 use crate::observed::Observations;
 use crate::relay::Relay;
 use crate::volumes::Volumes;
-use axum::Router;
 use axum::extract::Request;
 use axum::http::Method;
 use axum::http::header::{AUTHORIZATION, HeaderMap};
-use axum::middleware::{self, Next};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
 use directory::Gateways;
 use failure::Failure;
 use holds::Holds;
@@ -69,7 +73,7 @@ use tepal_gateway::nbd::Surplus;
 use tepal_metadata::{Command, IdentityRecord, KeyHash, ProposeError, Refusal, Reply, Role, State, asked_by};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore, watch};
-use types::{Done, ErrorKind, route};
+use types::ErrorKind;
 
 /// Requests of `data` under way at a time: each may hold 32 MiB.
 const DATA_REQUESTS: usize = 8;
@@ -162,6 +166,7 @@ impl Context {
 
     /// Has the cluster carry out a command, for a client that doesn't wait for ever: what it was told isn't done is never done later.
     async fn propose(&self, command: Command) -> Result<Reply, Failure> {
+        let command = conditions::with(command);
         let shown_by = shown_by(&command, &self.parts.metadata.state());
         let (began, mut proposed) = (Instant::now(), self.parts.metadata.propose(command.clone()).await);
         while let Err(ProposeError::Refused(Refusal::GapsStay { .. })) = proposed
@@ -194,120 +199,6 @@ impl Context {
             }
         }
     }
-}
-
-fn router(context: Shared) -> Router {
-    let managing = managing()
-        .layer(middleware::from_fn(see_through))
-        .layer(middleware::from_fn_with_state(context.clone(), in_touch));
-    Router::new()
-        .merge(managing)
-        .merge(content())
-        .route(route::STATUS, get(cluster::status))
-        .route(route::CLUSTER, get(cluster::show).post(cluster::change))
-        .route(route::SERVERS, get(cluster::servers))
-        .route(route::DIRECTORY, get(directory::show).post(directory::follow))
-        .route(route::DRIVE_KEPT, get(drives::kept))
-        .route(route::DRIVES_SCAN, get(drives::scan))
-        .route(route::VOLUME_LOSS, get(loss::show).post(loss::accept))
-        .route(route::PLEXES, get(plexes::list))
-        .route(route::VOLUME_PLEXES, get(plexes::show))
-        .route(route::VOLUME_PARITY, post(plexes::check_parity))
-        .route(route::VOLUME_SCRUB, get(scrub::show).post(scrub::start))
-        .route(route::REMOVALS, get(volumes::removals))
-        .route(route::MIGRATIONS, get(migrations::list))
-        .route(route::COUNTERS, get(counters::show))
-        .route(route::USAGE, get(usage::show))
-        .route(route::LIVE, get(live::follow))
-        .route(route::SQL, post(sql::query))
-        .route(SHUTDOWN, post(shutdown))
-        .route(METRICS, get(metrics::show))
-        .layer(middleware::from_fn_with_state(context.clone(), relay::pass_on))
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(context.clone(), check_token))
-        .with_state(context)
-        .merge(console::router())
-}
-
-/// What is agreed on, and changed.
-fn managing() -> Router<Shared> {
-    Router::new()
-        .route(route::SERVER, get(cluster::server).delete(cluster::remove))
-        .route(route::DRIVES, get(drives::list).post(drives::add))
-        .route(route::DRIVE, delete(drives::remove))
-        .route(route::DRIVE_OFFLINE, post(drives::offline))
-        .route(route::DRIVE_ONLINE, post(drives::online))
-        .route(route::DRIVE_GROW, post(drives::grow))
-        .route(route::DRIVE_NAME, post(drives::set_name))
-        .route(route::DRIVE_REPLACE, post(drives::replace))
-        .route(route::DRIVE_USE, post(drives::set_use))
-        .route(route::SERVER_DRAINING, post(cluster::set_draining))
-        .route(route::POOLS, get(pools::list).post(pools::create))
-        .route(route::POOL, get(pools::show).delete(pools::remove))
-        .route(route::VOLUMES, get(volumes::list).post(creating::create))
-        .route(route::VOLUME, get(volumes::show).delete(volumes::remove))
-        .route(route::VOLUME_RESIZE, post(resizing::resize))
-        .route(route::VOLUME_RENAME, post(volumes::rename))
-        .route(route::IDENTITIES, get(identities::list).post(identities::create))
-        .route(route::IDENTITY, delete(identities::remove))
-        .route(route::IDENTITY_RENEW, post(identities::renew))
-        .route(CERTIFICATES, post(identities::sign_server))
-        .route(route::VOLUME_RIGHTS, get(identities::rights).post(identities::grant).delete(identities::withdraw))
-        .route(route::VOLUME_KEY, post(volumes::rewrap_key))
-        .route(route::VOLUME_RESERVATION, post(identities::reserve).delete(identities::fence))
-        .route(route::VOLUME_IMPORT, post(imports::note))
-        .route(route::VOLUME_IMPORTED, post(imports::finish))
-        .route(route::VOLUME_FOLLOW, post(replication::follow))
-        .route(route::VOLUME_PROMOTE, post(replication::promote))
-        .route(route::VOLUME_RECEIVE, post(replication::receive))
-        .route(route::VOLUME_RECEIVED, post(replication::received))
-        .route(route::VOLUME_REPLICA, post(replication::note))
-        .route(route::VOLUME_RELAYOUT, post(migrations::relayout))
-        .route(route::VOLUME_FLATTEN, post(migrations::flatten))
-        .route(route::VOLUME_PAUSE, post(migrations::pause))
-        .route(route::VOLUME_RESUME, post(migrations::resume))
-        .route(route::VOLUME_RATE, post(migrations::set_rate))
-        .route(route::VOLUME_CANCEL, post(migrations::cancel))
-        .route(route::SNAPSHOTS, get(snapshots::list).post(snapshots::create))
-        .route(route::SNAPSHOT, get(snapshots::show).delete(snapshots::remove))
-        .route(route::SNAPSHOT_RENAME, post(snapshots::rename))
-        .route(route::SNAPSHOT_ROLLBACK, post(snapshots::roll_back))
-        .route(route::SNAPSHOT_CLONE, post(snapshots::clone))
-        .route(route::SCHEDULES, get(schedules::list).post(schedules::create))
-        .route(route::SCHEDULE, get(schedules::show).post(schedules::change).delete(schedules::remove))
-        .route(route::SCHEDULE_PAUSE, post(schedules::pause))
-        .route(route::SCHEDULE_RESUME, post(schedules::resume))
-        .route(route::SCHEDULE_RUN, post(schedules::run))
-}
-
-/// The bytes of volumes and snapshots, and who goes on to read or write them.
-fn content() -> Router<Shared> {
-    Router::new()
-        .route(route::VOLUME_DATA, get(data::read).put(data::write))
-        .route(route::VOLUME_ZERO, post(data::zero))
-        .route(route::VOLUME_FLUSH, post(data::flush))
-        .route(route::VOLUME_MAP, get(data::map))
-        .route(route::VOLUME_PIECES, put(pieces::write))
-        .route(route::SNAPSHOT_PIECES, post(pieces::read))
-        .route(route::REPLICATIONS, get(holds::replications))
-        .route(route::SNAPSHOT_DIFF, get(diff::show))
-        .route(route::SNAPSHOT_DATA, get(data::read_snapshot))
-        .route(route::SNAPSHOT_MAP, get(data::map_snapshot))
-        .route(route::HOLDS, get(holds::known).post(holds::hold))
-}
-
-async fn shutdown(axum::extract::State(context): axum::extract::State<Shared>) -> axum::Json<Done> {
-    context.stop.notify_one();
-    axum::Json(Done {})
-}
-
-async fn no_such_path() -> Failure {
-    Failure::new(ErrorKind::NotFound, "the API has no such path")
-}
-
-async fn no_such_method() -> Failure {
-    Failure::new(ErrorKind::BadRequest, "this path of the API doesn't take this method")
 }
 
 /// Who asks, as far as the connection tells.
@@ -392,6 +283,7 @@ fn shown_by(command: &Command, state: &State) -> String {
     let called =
         |volume: &str| state.volume_called(volume).map_or_else(|| volume.to_owned(), |record| record.name.clone());
     match command {
+        Command::Once { command, .. } | Command::IfMatch { command, .. } => shown_by(command, state),
         Command::CreateSnapshot { volume, .. }
         | Command::RemoveSnapshot { volume, .. }
         | Command::RenameSnapshot { volume, .. } => format!("tepal snapshot ls {}", called(volume)),
@@ -446,7 +338,10 @@ fn is_same(shown: &[u8], token: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::Router;
     use axum::http::HeaderValue;
+    use axum::middleware;
+    use axum::routing::post;
     use hyper::service::Service;
     use hyper_util::service::TowerToHyperService;
     use std::time::Duration;

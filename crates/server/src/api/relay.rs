@@ -3,9 +3,10 @@
 //! Whatever is about one drive is done where it is; volumes, every server serves. A list is put together from what each server
 //! says of its own things. A request that was passed on goes no further.
 
+use super::conditions::passed;
 use super::extract::{LONGEST as LONGEST_JSON, body};
 use super::failure::Failure;
-use super::types::ErrorKind;
+use super::types::{ErrorKind, PROBLEM_JSON};
 use super::{Context, Shared};
 use crate::relay::{Asked, PassedOn, RelayError};
 use axum::extract::{FromRequestParts, Request, State};
@@ -88,14 +89,15 @@ impl Context {
         if record.state == ServerState::Down {
             return Err(unavailable("is down, and has what this is about: start it".to_owned()));
         }
-        let asked = Asked { method, path, authorization: format!("Bearer {}", self.token), body };
+        let asked = Asked { method, path, authorization: format!("Bearer {}", self.token), body, once: passed() };
         let said = self.relay.ask(record, &asked, DONE_WITHIN).await;
         let said = said.map_err(|error| match error {
             RelayError::Unreached(_) => unavailable(format!("doesn't answer: {error}")),
             error => Failure::new(error.kind(), format!("server {server}: {error}")),
         })?;
         let status = StatusCode::from_u16(said.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Ok((status, [(CONTENT_TYPE, "application/json")], said.body).into_response())
+        let content = if status.is_success() { "application/json" } else { PROBLEM_JSON };
+        Ok((status, [(CONTENT_TYPE, content)], said.body).into_response())
     }
 
     /// What each other server says of its own things; `None` of one that is down or doesn't answer.
@@ -129,7 +131,7 @@ impl Context {
         path: &str,
     ) -> Result<T, RelayError> {
         let (method, authorization) = (method.to_string(), format!("Bearer {}", self.token));
-        let asked = Asked { method, path: path.to_owned(), authorization, body: String::new() };
+        let asked = Asked { method, path: path.to_owned(), authorization, body: String::new(), once: None };
         match self.relay.ask(record, &asked, SAID_WITHIN).await? {
             said if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::Answer),
             said => Err(RelayError::Refused { status: said.status, said: said.body }),

@@ -1,5 +1,6 @@
 //! Replicas: volumes that follow a volume of another cluster. Who sends is a command, as for imports; here is what is agreed on.
 
+use super::conditions::Tagged;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::types::{
@@ -47,7 +48,7 @@ pub async fn follow(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(Follow { of, called, base, force }): Input<Follow>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = volumes::record(&context, &name.0).await?;
     if !force {
         in_use(&context, &record, "their writes fail").await?;
@@ -77,7 +78,7 @@ pub async fn promote(
     Extract(context): Extract<Shared>,
     name: Named,
     Options(ForceQuery { force }): Options<ForceQuery>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = volumes::record(&context, &name.0).await?;
     if !force && record.replica.is_some() {
         let forced = "replication ends with an error, and readers find other bytes than before";

@@ -1,17 +1,17 @@
 //! Another size for a volume. What a shrinking cuts off is cleared by who agreed to it; and since that may not come to its end, whoever
 //! lets a volume grow clears first. Several servers may be asked at once: a growth counts only for the volume as it was cleared.
 
+use super::conditions::Tagged;
 use super::data::on_data_thread;
 use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::replication::replicated;
 use super::types::{ErrorKind, ResizeVolume, VolumeInfo, path, route};
 use super::volumes::{one, open, record};
-use super::{Context, Shared, users};
+use super::{Context, Shared, conditions, users};
 use crate::news::NEWS;
 use crate::relay::RelayError;
 use crate::world::ServerWorld;
-use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Method;
 use futures_util::future::join_all;
@@ -34,7 +34,7 @@ pub async fn resize(
     Extract(context): Extract<Shared>,
     Named(name): Named,
     Input(ResizeVolume { size, shrink, force, replica_of, import }): Input<ResizeVolume>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let end = Instant::now() + ANEW;
     check_size(size)?; // before anything is cleared for it
     // Another one may be called so by the time that this is done.
@@ -56,7 +56,7 @@ pub async fn resize(
             true => Some(clear_as_it_is(&context, &before).await?),
             false => None,
         };
-        match context.parts.metadata.propose(command(cleared)).await {
+        match context.parts.metadata.propose(conditions::with(command(cleared))).await {
             Ok(_) => break,
             // What others have made of it meanwhile is known here by now.
             Err(ProposeError::Refused(Refusal::NotCleared(_))) if Instant::now() < end => {}

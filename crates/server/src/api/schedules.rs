@@ -1,5 +1,6 @@
 //! Schedules: asked for, looked at, and what running them takes of a server.
 
+use super::conditions::tagged;
 use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::Scope;
@@ -13,12 +14,13 @@ use crate::scheduling::{self, covered, wall_clock_ms};
 use crate::tasks;
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tepal_metadata::{
     self as metadata, Command, Covered, MadeRecord, Refusal, Reply, ScheduleCommand, ScheduleRecord, ScheduleRefusal,
-    VolumeRecord, Work, asked_by,
+    Versioned, VolumeRecord, Work, asked_by,
 };
 use tepal_model::VolumeId;
 use tepal_model::schedule::{Rhythm, SCRUBS_WITHIN};
@@ -34,14 +36,14 @@ pub async fn list(State(context): State<Shared>) -> Json<Vec<ScheduleInfo>> {
     Json(all)
 }
 
-pub async fn show(State(context): State<Shared>, name: Named) -> Result<Json<ScheduleInfo>, Failure> {
+pub async fn show(State(context): State<Shared>, name: Named) -> Result<Response, Failure> {
     one(&context, &name.0)
 }
 
 pub async fn create(
     State(context): State<Shared>,
     Input(CreateSchedule { name, rules }): Input<CreateSchedule>,
-) -> Result<Json<ScheduleInfo>, Failure> {
+) -> Result<Response, Failure> {
     let (work, from_s) = (work(&context, rules).await?, wall_clock_ms() / 1000);
     context.propose(Command::Schedule(ScheduleCommand::Create { name: name.clone(), work, from_s })).await?;
     one(&context, &name)
@@ -51,7 +53,7 @@ pub async fn change(
     State(context): State<Shared>,
     name: Named,
     Input(rules): Input<ScheduleRules>,
-) -> Result<Json<ScheduleInfo>, Failure> {
+) -> Result<Response, Failure> {
     let (work, from_s, name) = (work(&context, rules).await?, wall_clock_ms() / 1000, name.0);
     context.propose(Command::Schedule(ScheduleCommand::Change { name: name.clone(), work, from_s })).await?;
     one(&context, &name)
@@ -62,15 +64,15 @@ pub async fn remove(State(context): State<Shared>, name: Named) -> Result<Json<D
     Ok(Json(Done {}))
 }
 
-pub async fn pause(State(context): State<Shared>, name: Named) -> Result<Json<ScheduleInfo>, Failure> {
+pub async fn pause(State(context): State<Shared>, name: Named) -> Result<Response, Failure> {
     set_paused(&context, name.0, true).await
 }
 
-pub async fn resume(State(context): State<Shared>, name: Named) -> Result<Json<ScheduleInfo>, Failure> {
+pub async fn resume(State(context): State<Shared>, name: Named) -> Result<Response, Failure> {
     set_paused(&context, name.0, false).await
 }
 
-async fn set_paused(context: &Context, name: String, paused: bool) -> Result<Json<ScheduleInfo>, Failure> {
+async fn set_paused(context: &Context, name: String, paused: bool) -> Result<Response, Failure> {
     let from_s = wall_clock_ms() / 1000;
     context.propose(Command::Schedule(ScheduleCommand::Pause { name: name.clone(), paused, from_s })).await?;
     one(context, &name)
@@ -154,9 +156,10 @@ fn record<'a>(state: &'a metadata::State, name: &str) -> Result<&'a Arc<Schedule
     state.schedules.named(name).ok_or_else(|| Refusal::from(ScheduleRefusal::None(shown(name))).into())
 }
 
-fn one(context: &Context, name: &str) -> Result<Json<ScheduleInfo>, Failure> {
+fn one(context: &Context, name: &str) -> Result<Response, Failure> {
     let state = context.parts.metadata.state();
-    Ok(Json(info(&state, record(&state, name)?)))
+    let told = Json(info(&state, record(&state, name)?));
+    Ok(tagged(&state, &Versioned::Schedule(name.to_owned()), told))
 }
 
 fn rules(state: &metadata::State, work: &Work) -> ScheduleRules {

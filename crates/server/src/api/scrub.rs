@@ -4,11 +4,12 @@ use super::extract::{Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{BY_ID, Scrub, ScrubQuery, ScrubState, path, route};
-use super::{Context, Shared, volumes};
+use super::{Context, Shared, conditions, volumes};
 use crate::damage::union;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
+use axum::response::{IntoResponse, Response};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tepal_metadata::{self as metadata, DriveState};
@@ -19,8 +20,16 @@ pub async fn start(
     scope: Scope,
     name: Named,
     Options(query): Options<ScrubQuery>,
-) -> Result<Json<Scrub>, Failure> {
-    begin(&context, scope, &name.0, query).await.map(Json)
+) -> Result<Response, Failure> {
+    let begun = begin(&context, scope, &name.0, query).await?;
+    Ok(match scope {
+        Scope::Cluster => {
+            let place = path(route::VOLUME_SCRUB, &format!("{BY_ID}{}", begun.volume_id));
+            conditions::begun(place, Json(begun))
+        }
+        // Servers of earlier versions know no other answer than 200.
+        Scope::Own => Json(begun).into_response(),
+    })
 }
 
 /// Has it begin at all servers of the scope.

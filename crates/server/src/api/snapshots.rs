@@ -3,6 +3,7 @@
 //! Invariant: whatever was acknowledged before a snapshot or a rollback was asked for, is in what it's made of; and nothing that is
 //! asked for after it was answered. So it's answered when every server acts by it.
 
+use super::conditions::Tagged;
 use super::data::on_data_thread;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
@@ -346,7 +347,7 @@ pub async fn roll_back(
     Extract(context): Extract<Shared>,
     name: Named,
     Options(ReplicaQuery { force, replica_of }): Options<ReplicaQuery>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let (record, snapshot) = record(&context, &name.snapshot()?).await?;
     if !force {
         let users = users::that_stay(&context, || users::of_volume(&context, &record)).await?;
@@ -368,7 +369,7 @@ pub async fn clone(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(CloneSnapshot { name: new_name }): Input<CloneSnapshot>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let (record, kept) = record(&context, &name.snapshot()?).await?;
     let began = Instant::now();
     let (volume, snapshot) = (record.by_id(), kept.by_id());

@@ -1,5 +1,6 @@
 //! Volumes as such; their bytes are in [`super::data`].
 
+use super::conditions::Tagged;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::missing_copies::{MissingCopies, losses_left};
@@ -63,15 +64,15 @@ pub async fn page(context: &Context, scope: Scope, asked: &str, query: &VolumesQ
     (total, listed)
 }
 
-pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Json<VolumeInfo>, Failure> {
+pub async fn show(Extract(context): Extract<Shared>, scope: Scope, name: Named) -> Result<Tagged<VolumeInfo>, Failure> {
     match scope {
-        Scope::Own => known(&context, &name.0).map(|Json(own)| Json(in_short(own))),
-        Scope::Cluster => everywhere(&context, &name.0).await.map(Json),
+        Scope::Own => known(&context, &name.0).map(|Tagged(own)| Tagged(in_short(own))),
+        Scope::Cluster => everywhere(&context, &name.0).await.map(Tagged),
     }
 }
 
 pub async fn everywhere(context: &Context, name: &str) -> Result<VolumeInfo, Failure> {
-    let Json(own) = one(context, name).await?;
+    let Tagged(own) = one(context, name).await?;
     let id = own.id;
     let others = context.ask_others::<VolumeInfo>(&path(route::VOLUME, &own.by_id())).await;
     let others = others.into_iter().filter_map(|(_, said)| said).filter(|said| said.id == id);
@@ -139,7 +140,7 @@ pub async fn rewrap_key(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(RewrapKey { key }): Input<RewrapKey>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = record(&context, &name.0).await?;
     let state = context.parts.metadata.state();
     let known = state.access.volume_keys.get(&record.id);
@@ -154,7 +155,7 @@ pub async fn rename(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(RenameVolume { new_name }): Input<RenameVolume>,
-) -> Result<Json<VolumeInfo>, Failure> {
+) -> Result<Tagged<VolumeInfo>, Failure> {
     let id = record(&context, &name.0).await?.by_id();
     context.propose(Command::RenameVolume { name: id.clone(), new_name }).await?;
     context.volumes.settle().await;
@@ -264,14 +265,14 @@ fn not_served(record: &VolumeRecord, reason: &NotServed) -> Failure {
     Failure::new(kind, format!("volume '{}' can't be served now: {reason}", record.name))
 }
 
-pub async fn one(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
+pub async fn one(context: &Context, name: &str) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = record(context, name).await?;
-    Ok(Json(info(context, &context.parts.metadata.state(), &record)))
+    Ok(Tagged(info(context, &context.parts.metadata.state(), &record)))
 }
 
-fn known(context: &Context, name: &str) -> Result<Json<VolumeInfo>, Failure> {
+fn known(context: &Context, name: &str) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = record_here(context, name)?;
-    Ok(Json(info(context, &context.parts.metadata.state(), &record)))
+    Ok(Tagged(info(context, &context.parts.metadata.state(), &record)))
 }
 
 pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeInfo {

@@ -1,11 +1,12 @@
 //! The cluster and its servers.
 
-use super::DriveState;
+use super::{DriveState, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
 /// Health at a glance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// The worst that any server, drive or volume gives reason for.
     pub health: Health,
@@ -14,6 +15,7 @@ pub struct Status {
     /// The cluster's name.
     pub cluster: String,
     /// Stays as it is for good; names may be the same by chance.
+    #[schemars(with = "described::ClusterText")]
     pub cluster_id: ClusterId,
     /// As [`ClusterInfo::view`].
     pub view: u64,
@@ -39,7 +41,7 @@ pub struct Status {
 }
 
 /// The worst thing that is the case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     /// Everything is as it should be.
@@ -53,9 +55,10 @@ pub enum Health {
 }
 
 /// The cluster and what it consists of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterInfo {
     /// Drawn when the cluster was made, and never changed.
+    #[schemars(with = "described::ClusterText")]
     pub id: ClusterId,
     /// For people; given when the cluster was made.
     pub name: String,
@@ -64,8 +67,10 @@ pub struct ClusterInfo {
     /// Counts the changes of membership and of the states of servers and drives. It only rises.
     pub view: u64,
     /// The server that leads what they agree on, if one does now.
+    #[schemars(with = "Option<described::ServerText>")]
     pub leader: Option<ServerId>,
     /// Those of which a majority has to be there for anything to be changed.
+    #[schemars(with = "Vec<described::ServerText>")]
     pub voters: Vec<ServerId>,
     /// How many there are; also those that are down.
     pub servers: u64,
@@ -84,17 +89,19 @@ pub struct ClusterInfo {
 }
 
 /// What of a cluster can be changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangeCluster {
     /// As [`ClusterInfo::lease_ms`], from 300 to 60,000.
+    #[schemars(range(min = 300, max = 60_000))]
     pub lease_ms: u64,
 }
 
 /// A server. Of one that is down, or doesn't answer the server that was asked, only `id`, `state`, `site` and `drives`
 /// are known: the rest is empty or 0.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerInfo {
     /// Written `s1`, `s2`, ...
+    #[schemars(with = "described::ServerText")]
     pub id: ServerId,
     /// As the cluster agrees: a server that is `up` may still not answer.
     pub state: ServerState,
@@ -118,7 +125,7 @@ pub struct ServerInfo {
 }
 
 /// Whether a server serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
     /// It serves.
@@ -132,18 +139,20 @@ pub enum ServerState {
 }
 
 /// A drive as its server's list shows it; [`DriveInfo`](super::DriveInfo) has the rest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerDrive {
     /// As in [`DriveInfo::id`](super::DriveInfo::id).
+    #[schemars(with = "described::DriveText")]
     pub id: DriveId,
     /// As in [`DriveInfo::path`](super::DriveInfo::path).
     pub path: String,
     /// As in [`DriveInfo::state`](super::DriveInfo::state).
+    #[schemars(with = "described::DriveStateText")]
     pub state: DriveState,
 }
 
 /// Whether a server is to be emptied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetDraining {
     /// Whether what its drives hold goes to others, and nothing new comes.
     pub draining: bool,

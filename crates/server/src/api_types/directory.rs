@@ -1,15 +1,17 @@
 //! What gateways need to know, and what they say of themselves.
 
-use super::{DriveState, OperationCounters, VolumeCounters};
+use super::{DriveState, OperationCounters, VolumeCounters, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tepal_model::{ClusterId, DriveId, Epoch, ServerId};
 
 /// Which volumes there are, where their copies are, and how servers are reached: what a gateway acts by, as a hint. A server
 /// that is asked by an older one says so.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Directory {
     /// The cluster whose directory this is.
+    #[schemars(with = "described::ClusterText")]
     pub cluster: ClusterId,
     /// Of two directories, the later one has the higher number.
     pub number: u64,
@@ -24,9 +26,10 @@ pub struct Directory {
 }
 
 /// A server, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectoryServer {
     /// As in [`ServerInfo::id`](super::ServerInfo::id).
+    #[schemars(with = "described::ServerText")]
     pub id: ServerId,
     /// As the cluster agrees: it may still not answer.
     pub is_up: bool,
@@ -35,13 +38,16 @@ pub struct DirectoryServer {
 }
 
 /// A drive, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectoryDrive {
     /// As in [`DriveInfo::id`](super::DriveInfo::id).
+    #[schemars(with = "described::DriveText")]
     pub id: DriveId,
     /// The server that it was last seen on: who is asked for what it holds.
+    #[schemars(with = "described::ServerText")]
     pub server: ServerId,
     /// As in [`DriveInfo::state`](super::DriveInfo::state).
+    #[schemars(with = "described::DriveStateText")]
     pub state: DriveState,
     /// The view in which it came into this state.
     pub state_view: u64,
@@ -50,7 +56,7 @@ pub struct DirectoryDrive {
 }
 
 /// A volume, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectoryVolume {
     /// As in [`VolumeInfo::id`](super::VolumeInfo::id).
     pub id: u64,
@@ -88,7 +94,7 @@ pub struct DirectoryVolume {
 pub const ENCRYPTED: &str = "encrypted ";
 
 /// A volume's key, wrapped.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectoryKey {
     /// What the key is called by which it's wrapped.
     pub name: String,
@@ -103,7 +109,7 @@ impl std::fmt::Debug for DirectoryKey {
 }
 
 /// To which map a volume goes, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectoryMigration {
     /// As in [`DirectoryVolume::map`].
     pub target: u32,
@@ -132,14 +138,15 @@ pub struct DirectoryMigration {
 }
 
 /// Where a column is, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectoryColumn {
     /// Each with the view since which it holds a copy.
+    #[schemars(with = "Vec<(described::DriveText, u64)>")]
     pub holders: Vec<(DriveId, u64)>,
 }
 
 /// A snapshot of a volume, as a gateway needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DirectorySnapshot {
     /// As in [`SnapshotInfo::name`](super::SnapshotInfo::name).
     pub name: String,
@@ -150,7 +157,7 @@ pub struct DirectorySnapshot {
 }
 
 /// What a gateway says of itself, again and again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayNews {
     /// This run of it.
     pub gateway: u64,

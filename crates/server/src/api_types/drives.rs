@@ -1,18 +1,21 @@
 //! Drives, and the pools that they are in.
 
-use super::{DriveState, DriveUse};
+use super::{DriveState, DriveUse, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, ServerId};
 
 /// A drive of the cluster, also one that isn't there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DriveInfo {
     /// As on the drive's label. Stays as it is, wherever the drive is plugged in.
+    #[schemars(with = "described::DriveText")]
     pub id: DriveId,
     /// What it's called besides: unique. Null if it's called by its id.
     #[serde(default)]
     pub name: Option<String>,
     /// The server that it was last seen on.
+    #[schemars(with = "described::ServerText")]
     pub server: ServerId,
     /// The name of the pool whose volumes may use it.
     pub pool: String,
@@ -20,12 +23,14 @@ pub struct DriveInfo {
     pub path: String,
     /// `up`, `behind` (it missed writes and hasn't noted yet which), `missing` (not there), `offline` (taken out by an
     /// operator) or `failed` (for good).
+    #[schemars(with = "described::DriveStateText")]
     pub state: DriveState,
     /// Why it is in this state; empty if there's nothing to say.
     pub reason: String,
     /// `active` (it holds its share), `draining` (what it holds goes to others: it's drained, or its server is), `spare` (it holds
     /// nothing until another one has to be replaced) or `removed` (it's forgotten once others have what it held).
     #[serde(rename = "use")]
+    #[schemars(with = "described::DriveUseText")]
     pub purpose: DriveUse,
     /// Copies of volumes' columns that it holds: 0 of one that is empty.
     pub copies: u64,
@@ -54,7 +59,7 @@ impl DriveInfo {
 }
 
 /// What is known of a drive that is open. Counts begin when it's opened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OpenDriveInfo {
     /// `io_uring`, `memory file`, `plain` or `memory`.
     pub backend: String,
@@ -75,9 +80,10 @@ pub struct OpenDriveInfo {
 }
 
 /// Takes a file or block device into the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddDrive {
     /// The server that has the device.
+    #[schemars(with = "described::ServerText")]
     pub server: ServerId,
     /// On that server. Absolute.
     pub path: String,
@@ -94,30 +100,33 @@ pub struct AddDrive {
 }
 
 /// What a drive is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetDriveUse {
     /// As in [`DriveInfo::purpose`].
+    #[schemars(with = "described::DriveUseText")]
     pub to: DriveUse,
 }
 
 /// What a drive is called.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NameDrive {
     /// As in [`DriveInfo::name`].
     pub name: Option<String>,
 }
 
 /// Has layouts that name a drive name another one in its place: what lies there goes to that one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplaceDrive {
     /// Which one.
+    #[schemars(with = "described::DriveText")]
     pub by: DriveId,
 }
 
 /// Something that could be a drive, seen by a server that looked around.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FoundDrive {
     /// The server that saw it.
+    #[schemars(with = "described::ServerText")]
     pub server: ServerId,
     /// On that server. Absolute.
     pub path: String,
@@ -126,15 +135,17 @@ pub struct FoundDrive {
     /// Whether it can be used.
     pub what: Found,
     /// The drive's id, if it has a label.
+    #[schemars(with = "Option<described::DriveText>")]
     pub id: Option<DriveId>,
     /// The label's cluster.
+    #[schemars(with = "Option<described::ClusterText>")]
     pub cluster: Option<ClusterId>,
     /// For people: `ext4`, `mounted on /`, `of another cluster`, ...
     pub detail: String,
 }
 
 /// What a device is to this cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
     /// `tepal drive add` takes it as it is.
@@ -152,22 +163,24 @@ pub enum Found {
 }
 
 /// What became of `drive rm`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DriveRemoved {
     /// Which drive.
+    #[schemars(with = "described::DriveText")]
     pub id: DriveId,
     /// Volumes whose maps still name it: it stays listed as failed until others have what it held. Empty: it's out for good.
     pub still_named_by: Vec<String>,
 }
 
 /// A pool: drives of one kind, for volumes that share them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolInfo {
     /// Unique.
     pub name: String,
     /// For volumes that are created without a layout. Null if those are `stripe`.
     pub layout: Option<String>,
     /// In any state, those of one server after the other.
+    #[schemars(with = "Vec<described::DriveText>")]
     pub drives: Vec<DriveId>,
     /// How many.
     pub volumes: u64,
@@ -178,9 +191,10 @@ pub struct PoolInfo {
 }
 
 /// Adds a pool without drives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreatePool {
     /// 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with `.` or `-`. No other pool may have it.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub name: String,
     /// For volumes that are created without one. If not said, those are `stripe`.
     #[serde(default)]

@@ -1,6 +1,7 @@
 //! What is followed live: counters, how full the cluster becomes, and the stream that tells of changes.
 
-use super::Status;
+use super::{Status, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tepal_model::{DriveId, ServerId};
 
@@ -8,7 +9,7 @@ use tepal_model::{DriveId, ServerId};
 pub const TOTAL: &str = "tepal-total";
 
 /// The query of the list of volumes. Pages are of one order, by name: what changes between two requests may be missed or come twice.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumesQuery {
     /// So many of the first ones are left out. 0, if not said.
     #[serde(default)]
@@ -22,7 +23,7 @@ pub struct VolumesQuery {
 }
 
 /// The query of the counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CountersQuery {
     /// Also of each volume and each drive. False, if not said.
     #[serde(default)]
@@ -30,7 +31,7 @@ pub struct CountersQuery {
 }
 
 /// What servers, and gateways that aren't servers, have counted since they were started. Who doesn't answer within a second is missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// Upper bounds of [`OperationCounters::buckets`], in microseconds; the last bucket has none.
     pub bounds_micros: Vec<u64>,
@@ -41,9 +42,10 @@ pub struct Counters {
 }
 
 /// What one server has counted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerCounters {
     /// Which one.
+    #[schemars(with = "described::ServerText")]
     pub server: ServerId,
     /// Milliseconds since it was started. What was counted begins anew when this is less than before.
     pub uptime_ms: u64,
@@ -60,7 +62,7 @@ pub struct ServerCounters {
 }
 
 /// Requests of one volume, as one server or gateway has counted them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeCounters {
     /// As [`VolumeInfo::id`](super::VolumeInfo::id).
     pub volume_id: u64,
@@ -69,16 +71,17 @@ pub struct VolumeCounters {
 }
 
 /// I/O of one drive, since it was opened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DriveCounters {
     /// Which one.
+    #[schemars(with = "described::DriveText")]
     pub drive: DriveId,
     /// Of operations of which there were any.
     pub io: Vec<OperationSum>,
 }
 
 /// As [`OperationCounters`], but for how long each took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationSum {
     /// As [`OperationCounters::operation`].
     pub operation: String,
@@ -93,7 +96,7 @@ pub struct OperationSum {
 }
 
 /// What one gateway has counted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayCounters {
     /// As [`GatewayNews::gateway`](super::GatewayNews::gateway).
     pub gateway: u64,
@@ -105,7 +108,7 @@ pub struct GatewayCounters {
 }
 
 /// Operations of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationCounters {
     /// `read`, `write`, `flush` or `discard`.
     pub operation: String,
@@ -120,7 +123,7 @@ pub struct OperationCounters {
 }
 
 /// How much of the drives is used, how that has changed, and when they are full if it goes on. Servers that don't answer are missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// As [`Status::capacity`].
     pub capacity: u64,
@@ -138,7 +141,7 @@ pub struct Usage {
 }
 
 /// How much was used at some moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageSample {
     /// Seconds since 1970, by the servers' clocks.
     pub unix_s: u64,
@@ -149,7 +152,7 @@ pub struct UsageSample {
 }
 
 /// What the stream of `live` tells: `event:` has the name, `data:` the JSON of what is inside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
 pub enum LiveEvent {
     /// What servers agree on has changed: at once, and then at most five times a second.

@@ -1,7 +1,7 @@
 //! The admin API as types: what goes over HTTP between a server and the `tepal` command, or any other client.
 //!
 //! HTTP/1, JSON bodies with keys in snake_case, sizes in bytes. Every request carries `Authorization: Bearer TOKEN`; one
-//! without the right token gets 401 and learns nothing. An answer other than 2xx has an [`ApiError`] as its body.
+//! without the right token gets 401 and learns nothing. An answer other than 2xx has a [`Problem`] as its body.
 //!
 //! Keys are only added, never renamed or given another meaning: [`Status`], [`VolumeInfo`] and [`DriveInfo`] are also what
 //! `-o json` prints. A client ignores keys that it doesn't know.
@@ -92,11 +92,13 @@
 //! snapshot takes its id from the first answer, and says that instead of the name from then on: see [`BY_ID`].
 
 mod cluster;
+mod described;
 mod directory;
 mod drives;
 mod identities;
 mod live;
 mod plexes;
+mod problem;
 mod replication;
 mod schedules;
 mod snapshots;
@@ -120,6 +122,7 @@ pub use live::{
     ServerCounters, TOTAL, Usage, UsageSample, VolumeCounters, VolumesQuery,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};
+pub use problem::{ApiError, ErrorKind, PROBLEM_JSON, Problem, ProblemType, Revisions};
 pub use replication::{
     CopyOf, Follow, NoteReplica, Pieces, Receive, Received, Replica, ReplicaOf, ReplicaOfError, ReplicaQuery,
     Replication, ReplicationRole,
@@ -139,6 +142,7 @@ pub use volumes::{
     VolumeInfo, VolumeState, ZeroRange,
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 /// Begins what stands for the name of a volume that is there, in paths, bodies and queries and as an NBD export, with its id
 /// ([`VolumeInfo::id`]), as `id:7`: it's the same one when that is renamed, and never another. So is `id:7@3`, the volume's snapshot of
@@ -322,60 +326,12 @@ pub fn path(route: &str, parameter: &str) -> String {
     }
 }
 
-/// The body of every answer that isn't a success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApiError {
-    /// One line: what failed on which thing, and what to do.
-    pub error: String,
-    /// For programs; the answer's status follows from it.
-    pub kind: ErrorKind,
-}
-
-/// What the caller should do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
-    /// 400: fix the request.
-    BadRequest,
-    /// 401: send the right token.
-    Unauthorized,
-    /// 403: have it granted, or ask as somebody else.
-    Forbidden,
-    /// 404: there is no such thing.
-    NotFound,
-    /// 409: it exists, is in use, or is in a state that doesn't allow this.
-    Conflict,
-    /// 507: free space, or add drives.
-    OutOfSpace,
-    /// 503: wait, or bring drives or servers back.
-    Unavailable,
-    /// 500: call an operator. Also what this client doesn't know yet.
-    #[serde(other)]
-    Internal,
-}
-
-impl ErrorKind {
-    /// The status of an answer of this kind.
-    pub const fn http_status(self) -> u16 {
-        match self {
-            ErrorKind::BadRequest => 400,
-            ErrorKind::Unauthorized => 401,
-            ErrorKind::Forbidden => 403,
-            ErrorKind::NotFound => 404,
-            ErrorKind::Conflict => 409,
-            ErrorKind::OutOfSpace => 507,
-            ErrorKind::Unavailable => 503,
-            ErrorKind::Internal => 500,
-        }
-    }
-}
-
 /// The answer of what has nothing to tell: an empty object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Done {}
 
 /// The query of what clients, or a last good copy, may stand in the way of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ForceQuery {
     /// Even if the last good copy of something is on the drive, or clients have the volume or snapshot open. False, if not said.
     #[serde(default)]
@@ -383,14 +339,14 @@ pub struct ForceQuery {
 }
 
 /// A question about the cluster's state, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SqlQuery {
     /// One SELECT statement of SQLite. It may run for 5 seconds and give 100 000 rows and 16 MiB.
     pub query: String,
 }
 
 /// What the query gives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SqlRows {
     /// Their names, in order. Each row has a value for each.
     pub columns: Vec<String>,
@@ -401,12 +357,6 @@ pub struct SqlRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_kind_of_error_that_a_client_does_not_know_is_taken_as_internal() {
-        let error: ApiError = serde_json::from_str(r#"{"error": "no", "kind": "tired", "more": 1}"#).expect("readable");
-        assert_eq!(error.kind, ErrorKind::Internal);
-    }
 
     #[test]
     fn parameters_of_paths_can_not_reach_other_paths() {

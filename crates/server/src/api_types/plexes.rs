@@ -1,13 +1,14 @@
 //! Volumes as plexes and subdisks, each with its state (Lehey, FREENIX 1999).
 
-use super::{DriveState, Range};
+use super::{DriveState, Range, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tepal_model::DriveId;
 use tepal_model::size::exact;
 
 /// A volume and its parts, as they are now: states are derived, and kept nowhere.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlexesInfo {
     /// The volume's name.
     pub volume: String,
@@ -24,7 +25,7 @@ pub struct PlexesInfo {
 }
 
 /// A copy of a volume, or of a part of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlexInfo {
     /// Its own, or `VOLUME.p0` by its number.
     pub name: String,
@@ -51,11 +52,12 @@ impl PlexInfo {
 }
 
 /// A stretch of one drive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubdiskInfo {
     /// Its own, or `VOLUME.p0.s0` by its number.
     pub name: String,
     /// That has it.
+    #[schemars(with = "described::DriveText")]
     pub drive: DriveId,
     /// What the drive is called besides.
     pub drive_name: Option<String>,
@@ -81,7 +83,7 @@ impl SubdiskInfo {
 }
 
 /// What a part of a volume is good for, in Vinum's words. The worst come last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PartState {
     /// All of it is used.
@@ -130,7 +132,7 @@ impl fmt::Display for PartState {
 }
 
 /// Compares parity with data in a step of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckParity {
     /// The first byte of the volume.
     pub offset: u64,
@@ -140,7 +142,7 @@ pub struct CheckParity {
 }
 
 /// What was found in one step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ParityChecked {
     /// Where the next step begins; null after the last one.
     pub next: Option<u64>,

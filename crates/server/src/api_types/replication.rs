@@ -1,6 +1,7 @@
 //! Replicas, and those who write to them.
 
-use super::Range;
+use super::{Range, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +10,11 @@ use tepal_model::text::shown;
 use tepal_model::{ClusterId, Epoch};
 
 /// A volume of another cluster, written `CLUSTER.VOLUME` with their ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct ReplicaOf {
     /// As [`ClusterInfo::id`](super::ClusterInfo::id).
+    #[schemars(with = "described::ClusterText")]
     pub cluster: ClusterId,
     /// As [`VolumeInfo::id`](super::VolumeInfo::id).
     pub volume_id: u64,
@@ -55,9 +57,10 @@ impl From<ReplicaOf> for String {
 }
 
 /// What a replica follows, and how far it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replica {
     /// The source.
+    #[schemars(with = "described::ReplicaText")]
     pub of: ReplicaOf,
     /// How that was called when it began, for people.
     pub called: String,
@@ -72,9 +75,10 @@ pub struct Replica {
 }
 
 /// The original of a snapshot that replication has made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CopyOf {
     /// Of which volume that is.
+    #[schemars(with = "described::ReplicaText")]
     pub of: ReplicaOf,
     /// Its epoch there.
     pub epoch: Epoch,
@@ -83,9 +87,10 @@ pub struct CopyOf {
 }
 
 /// The volume is a replica of another one from now on: only replication writes to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Follow {
     /// The source.
+    #[schemars(with = "described::ReplicaText")]
     pub of: ReplicaOf,
     /// How that is called, for people.
     pub called: String,
@@ -97,9 +102,10 @@ pub struct Follow {
 }
 
 /// Replication writes to a replica, in the place of whoever did before. Refused if the replica isn't as it was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Receive {
     /// What it's to be a replica of.
+    #[schemars(with = "described::ReplicaText")]
     pub of: ReplicaOf,
     /// As of [`NoteImport`](super::NoteImport).
     pub import: u64,
@@ -114,7 +120,7 @@ pub struct Receive {
 }
 
 /// All of a snapshot is in the replica, on stable media: it's whole, and that is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Received {
     /// As of [`Receive`].
     pub import: u64,
@@ -125,27 +131,29 @@ pub struct Received {
 }
 
 /// Nothing has changed at the source since the replica's newest snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NoteReplica {
     /// The source.
+    #[schemars(with = "described::ReplicaText")]
     pub of: ReplicaOf,
     /// When that was so, in milliseconds since 1970 by the clock there.
     pub as_of_unix_ms: u64,
 }
 
 /// The query of what replication does with a replica.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicaQuery {
     /// Even if clients have the volume or snapshot open. False, if not said.
     #[serde(default)]
     pub force: bool,
     /// Replication of this source asks for it: of a replica, nobody else may.
     #[serde(default)]
+    #[schemars(with = "Option<described::ReplicaText>")]
     pub replica_of: Option<ReplicaOf>,
 }
 
 /// Whether a volume of a replication is the one that is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationRole {
     /// It's sent.
@@ -155,7 +163,7 @@ pub enum ReplicationRole {
 }
 
 /// What a replication that goes on says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replication {
     /// The volume here.
     pub volume_id: u64,

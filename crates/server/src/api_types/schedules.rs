@@ -1,14 +1,17 @@
 //! Schedules: what is done again and again.
 
+use super::described;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tepal_model::schedule::{Ahead, Keep, TimeOfDay};
 
 pub use tepal_metadata::WorkKind;
 
 /// What a schedule does. Of scrubs and snapshots, each has some of these and not the others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleRules {
     /// Snapshots, or scrubs.
+    #[schemars(with = "described::WorkText")]
     pub work: WorkKind,
     /// Of snapshots: the volume's name.
     #[serde(default)]
@@ -21,12 +24,15 @@ pub struct ScheduleRules {
     pub every_s: Option<u64>,
     /// Of snapshots: one of the times, as `02:30`; midnight, if it isn't said.
     #[serde(default)]
+    #[schemars(with = "Option<described::TimeText>")]
     pub at: Option<TimeOfDay>,
     /// Of snapshots: how far local time is ahead of UTC, as `+02:00`; `UTC`, if it isn't said.
     #[serde(default)]
+    #[schemars(with = "Option<described::ZoneText>")]
     pub zone: Option<Ahead>,
     /// Of snapshots: how many of each volume stay of each kind; see [`DEFAULT_KEEP`].
     #[serde(default)]
+    #[schemars(with = "Option<described::KeepCounts>")]
     pub keep: Option<Keep>,
     /// Of scrubs: no volume stays unscrubbed for longer, in seconds; 30 days, if it isn't said.
     #[serde(default)]
@@ -37,9 +43,10 @@ pub struct ScheduleRules {
 pub const DEFAULT_KEEP: Keep = Keep { last: 0, hourly: 24, daily: 7, weekly: 4, monthly: 12, yearly: 0 };
 
 /// A new schedule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateSchedule {
     /// Unique among schedules.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub name: String,
     /// What it does.
     #[serde(flatten)]
@@ -47,7 +54,7 @@ pub struct CreateSchedule {
 }
 
 /// A schedule, and how it stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleInfo {
     /// Its name.
     pub name: String,
@@ -77,7 +84,7 @@ pub struct ScheduleInfo {
 }
 
 /// A snapshot that stays, though its schedule doesn't keep it any more.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HeldSnapshot {
     /// As `VOLUME@SNAP`.
     pub name: String,
@@ -86,7 +93,7 @@ pub struct HeldSnapshot {
 }
 
 /// For how long nobody has scrubbed a volume, as far as that is on record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unscrubbed {
     /// The volume's name.
     pub volume: String,
@@ -95,7 +102,7 @@ pub struct Unscrubbed {
 }
 
 /// What a run by hand did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleRun {
     /// The snapshots that it made, as `VOLUME@SNAP`; those that aren't kept any more are removed soon.
     pub snapshots: Vec<String>,
@@ -104,7 +111,7 @@ pub struct ScheduleRun {
 }
 
 /// What a scrub is asked for with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScrubQuery {
     /// It may take so long, in milliseconds, and disturbs the less. As fast as it goes, if it isn't said; that hurries one that runs, too.
     #[serde(default)]

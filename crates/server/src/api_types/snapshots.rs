@@ -1,6 +1,7 @@
 //! Snapshots of volumes, and how they differ.
 
-use super::{BY_ID, CopyOf};
+use super::{BY_ID, CopyOf, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -50,9 +51,10 @@ fn name(text: &str) -> Result<String, SnapshotNameError> {
 }
 
 /// A volume that begins with what the snapshot holds. Nothing is copied: either may be removed before the other.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CloneSnapshot {
     /// The new volume's.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub name: String,
 }
 
@@ -95,7 +97,7 @@ impl fmt::Display for SourceName {
 }
 
 /// What a volume held at some moment, under a name. What servers would say that don't answer is missing from its counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotInfo {
     /// The volume's name.
     pub volume: String,
@@ -125,6 +127,7 @@ pub struct SnapshotInfo {
     pub unique: Option<u64>,
     /// Drives of the volume that are away, or whose server doesn't answer: what they hold isn't in `unique`.
     #[serde(default)]
+    #[schemars(with = "Vec<described::DriveText>")]
     pub uncounted_drives: Vec<DriveId>,
     /// Blocks of it that no copy has right, as far as was seen: at least so many. The volume itself may be right.
     #[serde(default)]
@@ -150,7 +153,7 @@ impl SnapshotInfo {
 }
 
 /// A removed snapshot. What only it kept is freed in the background.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotRemoval {
     /// An agreed view in which it's gone: all is freed when [`VolumeInfo::reclaimed_view`](super::VolumeInfo::reclaimed_view) is this one
     /// or a later one.
@@ -158,7 +161,7 @@ pub struct SnapshotRemoval {
 }
 
 /// The query of what is shown of a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShowSnapshotQuery {
     /// Count [`SnapshotInfo::unique`], for which drives look at what was trimmed. True, if not said.
     #[serde(default = "yes")]
@@ -170,7 +173,7 @@ fn yes() -> bool {
 }
 
 /// The query of the list of snapshots.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotQuery {
     /// Those of this volume alone.
     #[serde(default)]
@@ -178,23 +181,25 @@ pub struct SnapshotQuery {
 }
 
 /// Keeps what a volume holds now. Its clients go on meanwhile.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateSnapshot {
     /// The volume's name.
     pub volume: String,
     /// 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with `.` or `-`. No other snapshot of the volume may have it.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub name: String,
 }
 
 /// Gives a snapshot another name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RenameSnapshot {
     /// As [`CreateSnapshot::name`].
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub new_name: String,
 }
 
 /// The query of GET `diff`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffQuery {
     /// The snapshot of the same volume to compare with, by its name or by [`BY_ID`] and its epoch; if none is named, the volume as it is
     /// now.
@@ -216,7 +221,7 @@ pub struct DiffQuery {
 
 /// Where what was asked for first has other bytes than what it was compared with. A part of it: so much as can be
 /// compared at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotDiff {
     /// Bytes of the snapshot that is compared.
     pub from_size: u64,
@@ -229,7 +234,7 @@ pub struct SnapshotDiff {
 }
 
 /// A run of bytes that differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// The first one, counted from the volume's start.
     pub offset: u64,
@@ -240,7 +245,7 @@ pub struct Difference {
 }
 
 /// What changed bytes have become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DifferenceKind {
     /// Not all of a block is zero.

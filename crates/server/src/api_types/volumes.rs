@@ -1,11 +1,12 @@
 //! Volumes and their bytes.
 
-use super::{BY_ID, Replica, ReplicaOf, Replication, SnapshotInfo};
+use super::{BY_ID, Replica, ReplicaOf, Replication, SnapshotInfo, described};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tepal_model::{DriveId, Epoch, ServerId};
 
 /// A volume. What servers would say that don't answer is missing from its state and its counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumeInfo {
     /// Unique, and may change.
     pub name: String,
@@ -40,6 +41,7 @@ pub struct VolumeInfo {
     pub key: Option<String>,
     /// Servers whose folder of keys lacks that one: their clients can't read or write it. A server without such a folder isn't meant to.
     #[serde(default)]
+    #[schemars(with = "Vec<described::ServerText>")]
     pub keyless_servers: Vec<ServerId>,
     /// Imports that write to it.
     #[serde(default)]
@@ -67,6 +69,7 @@ pub struct VolumeInfo {
     pub reclaimed_view: u64,
     /// Drives of it that are away, or whose server doesn't answer: `allocated` and `reclaiming` lack what they hold.
     #[serde(default)]
+    #[schemars(with = "Vec<described::DriveText>")]
     pub uncounted_drives: Vec<DriveId>,
     /// The snapshot that it's a clone of, as `VOLUME@SNAP`, while that is there.
     #[serde(default)]
@@ -78,6 +81,7 @@ pub struct VolumeInfo {
     /// The name of the pool whose drives it uses.
     pub pool: String,
     /// In the order of the map.
+    #[schemars(with = "Vec<described::DriveText>")]
     pub drives: Vec<DriveId>,
     /// When it was created, in milliseconds since 1970, by the clock of the server that was asked.
     pub created_unix_ms: u64,
@@ -97,7 +101,7 @@ impl VolumeInfo {
 }
 
 /// Whether all of a volume can be read and written, and has all its copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeState {
     /// All copies that its layout wants are there and up to date.
@@ -112,7 +116,7 @@ pub enum VolumeState {
 }
 
 /// A volume on its way to another layout, or to drives where it shares nothing with others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Migration {
     /// The layout that it gets; if this was cancelled, the one that it has again.
     pub to: String,
@@ -139,6 +143,7 @@ pub struct Migration {
     pub lacks_room: bool,
     /// Drives where it goes that are full.
     #[serde(default)]
+    #[schemars(with = "Vec<described::DriveText>")]
     pub full_drives: Vec<DriveId>,
     /// What has gone comes back.
     #[serde(default)]
@@ -152,7 +157,7 @@ pub struct Migration {
 }
 
 /// Whether a volume goes on to its other layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MigrationState {
     /// It does.
@@ -164,7 +169,7 @@ pub enum MigrationState {
 }
 
 /// A volume's way to another layout, and whose it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MigrationInfo {
     /// The volume's name.
     pub volume: String,
@@ -178,7 +183,7 @@ pub struct MigrationInfo {
 }
 
 /// Has a volume, and all that share data with it, go to another layout, another pool or both.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Relayout {
     /// As [`CreateVolume::layout`]; what it has, if not said.
     #[serde(default)]
@@ -192,7 +197,7 @@ pub struct Relayout {
 }
 
 /// Has a volume leave those that it shares data with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Flatten {
     /// As [`Relayout::rate`].
     #[serde(default)]
@@ -200,14 +205,14 @@ pub struct Flatten {
 }
 
 /// Keeps what is under way to a rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetRate {
     /// As [`Relayout::rate`].
     pub rate: Option<u64>,
 }
 
 /// What is left to do until all copies are equal. A region is a MiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecoveryInfo {
     /// Regions whose copies may differ since a crash, and are still to be compared.
     pub busy_regions: u64,
@@ -221,12 +226,14 @@ pub struct RecoveryInfo {
 }
 
 /// Makes a volume, which reads as zeros.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateVolume {
     /// 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with `.` or `-`. No other volume may have it.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub name: String,
     /// Bytes: a multiple of 512, from 512 to 2^63. It may be more than there is room for: space is taken as data is
     /// written.
+    #[schemars(range(min = 512, max = 9_223_372_036_854_775_808u64), extend("multipleOf" = 512))]
     pub size: u64,
     /// If not said: the pool's, else `mirror:2` where it has two drives, else `stripe`.
     #[serde(default)]
@@ -241,16 +248,17 @@ pub struct CreateVolume {
 }
 
 /// Has the key of an encrypted volume wrapped by another one. What's stored of the volume stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RewrapKey {
     /// The other key's name. The server that is asked has both.
     pub key: String,
 }
 
 /// Makes a volume longer or shorter. New bytes read as zeros.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResizeVolume {
     /// Bytes as it shall have: a multiple of 512, from 512 to 2^63.
+    #[schemars(range(min = 512, max = 9_223_372_036_854_775_808u64), extend("multipleOf" = 512))]
     pub size: u64,
     /// Allow it to become smaller, which loses what is past the new end.
     #[serde(default)]
@@ -261,6 +269,7 @@ pub struct ResizeVolume {
     pub force: bool,
     /// Replication of this source asks for it: of a replica, nobody else may.
     #[serde(default)]
+    #[schemars(with = "Option<described::ReplicaText>")]
     pub replica_of: Option<ReplicaOf>,
     /// The import of that replication, as of [`Receive`](super::Receive).
     #[serde(default)]
@@ -268,14 +277,15 @@ pub struct ResizeVolume {
 }
 
 /// Gives a volume another name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RenameVolume {
     /// As [`CreateVolume::name`].
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub new_name: String,
 }
 
 /// The query of DELETE of a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RemoveVolumeQuery {
     /// Even if clients have the volume or a snapshot of it open. False, if not said.
     #[serde(default)]
@@ -286,7 +296,7 @@ pub struct RemoveVolumeQuery {
 }
 
 /// A removed volume whose space is being freed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Removal {
     /// As [`VolumeInfo::id`].
     pub id: u64,
@@ -297,7 +307,7 @@ pub struct Removal {
 }
 
 /// A scrub of a volume, over all servers: every copy of every block is read and checked, and damage is repaired.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scrub {
     /// The volume's name.
     pub volume: String,
@@ -313,8 +323,10 @@ pub struct Scrub {
     /// Blocks that were damaged on one copy and written again from another.
     pub repaired_blocks: u64,
     /// Drives that were read to the end.
+    #[schemars(with = "Vec<described::DriveText>")]
     pub checked_drives: Vec<DriveId>,
     /// Drives that have copies and weren't, as they are away, or their servers: what is wrong there is unknown.
+    #[schemars(with = "Vec<described::DriveText>")]
     pub unchecked_drives: Vec<DriveId>,
     /// What is damaged on every copy: a read of it fails.
     pub damaged: Vec<Range>,
@@ -340,7 +352,7 @@ pub struct Scrub {
 
 /// What of a volume only drives had that have failed: it may miss writes that were acknowledged, and requests for it fail until it's
 /// accepted that what is left is served as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Loss {
     /// The volume's name.
     pub volume: String,
@@ -354,7 +366,7 @@ pub struct Loss {
 }
 
 /// What a scrub found damaged of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DamagedSnapshot {
     /// As [`SnapshotInfo::name`](super::SnapshotInfo::name).
     pub name: String,
@@ -363,7 +375,7 @@ pub struct DamagedSnapshot {
 }
 
 /// How far a scrub is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScrubState {
     /// There was none since the server started.
@@ -377,7 +389,7 @@ pub enum ScrubState {
 }
 
 /// Bytes of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Range {
     /// The first one, counted from the volume's start.
     pub offset: u64,
@@ -386,7 +398,7 @@ pub struct Range {
 }
 
 /// The query of GET `data` and `map`, of volumes and snapshots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RangeQuery {
     /// The first byte, counted from the volume's start.
     pub offset: u64,
@@ -402,7 +414,7 @@ pub struct RangeQuery {
 }
 
 /// The query of PUT `data`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OffsetQuery {
     /// Where the first byte of the body goes, counted from the volume's start.
     pub offset: u64,
@@ -412,7 +424,7 @@ pub struct OffsetQuery {
 }
 
 /// The body of POST `zero`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ZeroRange {
     /// Which bytes.
     #[serde(flatten)]
@@ -423,7 +435,7 @@ pub struct ZeroRange {
 }
 
 /// The query of POST `flush`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ImportQuery {
     /// The import that this is of. Refused as [`Conflict`](super::ErrorKind::Conflict) if the volume has another one by now, or was rolled
     /// back or cut off. Not asked about, if not said.
@@ -432,7 +444,7 @@ pub struct ImportQuery {
 }
 
 /// An import begins, in the place of any other, or has come so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NoteImport {
     /// A random number of the command's, below 2^63 and not 0.
     pub import: u64,
@@ -441,14 +453,14 @@ pub struct NoteImport {
 }
 
 /// All of an import is in the volume, on stable media.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FinishImport {
     /// As of [`NoteImport`].
     pub import: u64,
 }
 
 /// What a volume has of an import that didn't come to its end, or hasn't yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Incomplete {
     /// As of [`NoteImport`].
     pub import: u64,
@@ -457,7 +469,7 @@ pub struct Incomplete {
 }
 
 /// Says that a command of many requests goes on. To be said every second.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hold {
     /// A random number of the command's, for this.
     pub id: u64,
@@ -471,14 +483,14 @@ pub struct Hold {
 }
 
 /// What a server knows of commands that hold something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HoldsKnown {
     /// Whether each command that goes on has had the time to say so: not right after the server's start.
     pub known: bool,
 }
 
 /// What a command does with what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldUse {
     /// It writes to the volume.
@@ -492,7 +504,7 @@ pub enum HoldUse {
 }
 
 /// A run of bytes that are all mapped, or all a hole that reads as zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MapRun {
     /// Bytes, at least one.
     pub length: u64,

@@ -7,7 +7,8 @@ mod reports;
 pub use reporter::Reporter;
 pub use reports::{Reports, TakenOver};
 
-use crate::api_types::{ApiError, ErrorKind};
+use crate::api::Passed;
+use crate::api_types::{ErrorKind, Problem, ProblemType};
 use crate::connection::LONGEST;
 use crate::peers::{PeerLinks, Subject};
 use axum::Router;
@@ -33,6 +34,9 @@ pub struct Asked {
     pub path: String,
     pub authorization: String,
     pub body: String,
+    /// A client's key, and a digest of what it asks for. Servers of earlier versions don't say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub once: Option<(String, String)>,
 }
 
 /// What the other server answered.
@@ -106,7 +110,7 @@ impl Relay {
     pub async fn report(&self, server: &ServerRecord, reports: &[TakenOver], within: Duration) -> bool {
         let (method, path, authorization) = (String::new(), TAKEN_OVER.to_owned(), String::new());
         let Ok(body) = serde_json::to_string(reports) else { return false };
-        let said = self.ask(server, &Asked { method, path, authorization, body }, within).await;
+        let said = self.ask(server, &Asked { method, path, authorization, body, once: None }, within).await;
         said.is_ok_and(|said| said.status == 200)
     }
 
@@ -125,7 +129,7 @@ impl Relay {
     ) -> Option<gaps::Said> {
         let (method, path, authorization) = (String::new(), GAPS.to_owned(), String::new());
         let body = serde_json::to_string(question).ok()?;
-        let said = self.ask(server, &Asked { method, path, authorization, body }, within).await.ok()?;
+        let said = self.ask(server, &Asked { method, path, authorization, body, once: None }, within).await.ok()?;
         (said.status == 200).then(|| serde_json::from_str(&said.body).ok())?
     }
 
@@ -149,7 +153,7 @@ impl Relay {
     pub async fn answer(self, call: Vec<u8>) -> Vec<u8> {
         let failed = |error: &RelayError| {
             let (kind, error) = (error.kind(), error.to_string());
-            let said = serde_json::to_string(&ApiError { error, kind }).unwrap_or_default();
+            let said = serde_json::to_string(&Problem::new(ProblemType::of(kind), error)).unwrap_or_default();
             Said { status: kind.http_status(), body: said }
         };
         let said = self.said(&call).await.unwrap_or_else(|error| failed(&error));
@@ -177,8 +181,8 @@ impl Relay {
 }
 
 async fn said_by(router: &Router, asked: Asked) -> Result<Said, RelayError> {
-    let Asked { method, path, authorization, body } = asked;
-    let request = Request::builder().method(&*method).uri(path).extension(PassedOn);
+    let Asked { method, path, authorization, body, once } = asked;
+    let request = Request::builder().method(&*method).uri(path).extension(PassedOn).extension(Passed(once));
     let request = request.header(AUTHORIZATION, authorization).header(CONTENT_TYPE, "application/json");
     let request = request.body(Body::from(body))?;
     let response = match TowerToHyperService::new(router.clone()).call(request).await {

@@ -262,7 +262,7 @@ fn prepare(client: &Client, steps: &[Step], undo: &mut Undo) -> Result<(), Clien
         match step {
             Step::CreatePool { name, layout } => {
                 let request = CreatePool { name: name.clone(), layout: layout.clone() };
-                let _: PoolInfo = client.post(route::POOLS, &request)?;
+                let _: PoolInfo = client.create(route::POOLS, &request)?;
                 undo.pools.push(name.clone());
             }
             Step::AddDrive { name, server, path: device, pool, is_spare } => {
@@ -332,7 +332,7 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
     let done = match step {
         Step::CreateSchedule { name, rules } => {
             let (name, rules) = (name.clone(), rules.clone());
-            client.post::<ScheduleInfo>(route::SCHEDULES, &CreateSchedule { name, rules }).map(drop)
+            client.create::<ScheduleInfo>(route::SCHEDULES, &CreateSchedule { name, rules }).map(drop)
         }
         Step::ChangeSchedule { name, rules, .. } => {
             client.post_repeatable::<ScheduleInfo>(&path(route::SCHEDULE, name), rules).map(drop)
@@ -340,7 +340,7 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
         Step::CreateVolume { name, size, layout, pool, key, .. } => {
             let (name, layout, pool, key) = (name.clone(), layout.clone(), pool.clone(), key.clone());
             let create = CreateVolume { name, size: *size, layout, pool, key };
-            client.post::<VolumeInfo>(route::VOLUMES, &create).map(drop)
+            client.create::<VolumeInfo>(route::VOLUMES, &create).map(drop)
         }
         Step::Relayout { name, layout, .. } => {
             let request = Relayout { layout: Some(layout.clone()), pool: None, rate: None };

@@ -8,7 +8,7 @@ mod doctor;
 mod drive;
 mod events;
 mod gateway;
-mod hold;
+pub mod hold;
 mod identity;
 mod key;
 mod layout;

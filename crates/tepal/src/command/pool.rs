@@ -38,7 +38,7 @@ pub fn run(global: &Global, output: Output, command: PoolCommand) -> Result<Outc
 fn create(client: &Client, output: Output, arguments: CreatePoolArguments) -> Result<(), CommandError> {
     let CreatePoolArguments { name, layout, drives } = arguments;
     let request = CreatePool { name: name.clone(), layout: layout.map(|layout| layout.to_string()) };
-    let _: PoolInfo = client.post(route::POOLS, &request)?;
+    let _: PoolInfo = client.create(route::POOLS, &request)?;
     for (place, done) in drives.iter().zip(0..) {
         let (server, path) = (place.server, place.path.clone());
         let request = AddDrive { server, path, pool: Some(name.clone()), create: None, force: false };

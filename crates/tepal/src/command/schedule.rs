@@ -29,7 +29,7 @@ pub fn run(global: &Global, output: Output, command: ScheduleCommand) -> Result<
     match command {
         ScheduleCommand::Create(arguments) => {
             let request = CreateSchedule { name: arguments.name.clone(), rules: rules(arguments) };
-            let made: ScheduleInfo = client.post(route::SCHEDULES, &request)?;
+            let made: ScheduleInfo = client.create(route::SCHEDULES, &request)?;
             output
                 .show(&made, |made| format!("schedule {} is made: {}, next {}", made.name, what(made), next(made)))?;
         }

@@ -29,7 +29,7 @@ pub fn run(global: &Global, output: Output, command: SnapshotCommand) -> Result<
     match command {
         SnapshotCommand::Create { name } => {
             let request = CreateSnapshot { volume: name.volume.clone(), name: name.snapshot.clone() };
-            let made: SnapshotInfo = client.post(route::SNAPSHOTS, &request)?;
+            let made: SnapshotInfo = client.create(route::SNAPSHOTS, &request)?;
             output.show(&made, |made| format!("snapshot {name} is made, of {}", output::size(made.size)))?;
         }
         SnapshotCommand::Ls { volume } => {

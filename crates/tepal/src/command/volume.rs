@@ -62,7 +62,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
     let client = locate::client(global)?;
     match command {
         VolumeCommand::Create(arguments) => {
-            let volume: VolumeInfo = client.post(route::VOLUMES, &request(arguments))?;
+            let volume: VolumeInfo = client.create(route::VOLUMES, &request(arguments))?;
             output.show(&volume, |volume| {
                 format!("volume {} is made: {}, {}", volume.name, output::size(volume.size), volume.layout)
             })?;
@@ -96,7 +96,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
         }
         VolumeCommand::Clone { snapshot, name } => {
             let route = path(route::SNAPSHOT_CLONE, &snapshot.to_string());
-            let volume: VolumeInfo = client.post(&route, &CloneSnapshot { name })?;
+            let volume: VolumeInfo = client.create(&route, &CloneSnapshot { name })?;
             output.show(&volume, |volume| {
                 format!("volume {} is made of {snapshot}: {}", volume.name, output::size(volume.size))
             })?;

@@ -23,6 +23,7 @@ mod access_tests;
 #[cfg(test)]
 mod clone_tests;
 mod cluster;
+mod conditions;
 mod copies;
 #[cfg(test)]
 mod copy_tests;
@@ -47,6 +48,7 @@ mod replacing;
 #[cfg(test)]
 mod replica_tests;
 mod replicas;
+pub mod requests;
 #[cfg(test)]
 mod schedule_tests;
 mod schedules;
@@ -210,6 +212,8 @@ impl Draft {
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => self.record_event(kind, subject, text),
             Command::Schedule(command) => self.carry_out_of_schedule(command),
+            Command::Once { command, .. } => self.carry_out(command),
+            Command::IfMatch { thing, expected, command } => self.carry_out_if(thing, expected, command),
             about_access => self.carry_out_of_access(about_access),
         }
     }

@@ -7,8 +7,9 @@
 //!    process only. Whatever may have been forgotten is refused as [`Refusal::Late`], never carried out.
 //! 3. Nothing is remembered of servers that were removed.
 
+use super::requests::{DoneRequest, Requests};
 use super::{Applied, Change, apply};
-use crate::command::{Proposal, Proposer, Reply};
+use crate::command::{Command, Proposal, Proposer, Reply};
 use crate::consensus::Answer;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -45,6 +46,10 @@ pub struct Outcome {
     pub answered: Option<Arc<Answered>>,
     /// Proposers to be forgotten.
     pub forgotten: Vec<ServerId>,
+    /// What is to be remembered under a client's key.
+    pub request: Option<Arc<DoneRequest>>,
+    /// Clients' keys to be forgotten.
+    pub forgotten_keys: Vec<String>,
 }
 
 impl Outcome {
@@ -54,11 +59,19 @@ impl Outcome {
     }
 
     fn unchanged(answer: Answer) -> Outcome {
-        Outcome { state: None, changes: Vec::new(), answer, answered: None, forgotten: Vec::new() }
+        Outcome {
+            state: None,
+            changes: Vec::new(),
+            answer,
+            answered: None,
+            forgotten: Vec::new(),
+            request: None,
+            forgotten_keys: Vec::new(),
+        }
     }
 }
 
-pub fn carry_out(state: &State, proposers: &Proposers, proposal: &Proposal) -> Outcome {
+pub fn carry_out(state: &State, proposers: &Proposers, requests: &Requests, proposal: &Proposal) -> Outcome {
     let answered = match &proposal.from {
         None => None,
         Some(from) => match recall(state, proposers, from) {
@@ -66,12 +79,9 @@ pub fn carry_out(state: &State, proposers: &Proposers, proposal: &Proposal) -> O
             Ok(answered) => Some((answered, from.sequence)),
         },
     };
-    let mut outcome = match apply(state, proposal) {
-        Err(refusal) => Outcome::unchanged(Err(refusal)),
-        Ok(Applied { state, changes, reply }) => {
-            let forgotten = proposers.keys().filter(|id| !state.servers.contains_key(id)).copied().collect();
-            Outcome { state: Some(state), changes, answer: Ok(reply), answered: None, forgotten }
-        }
+    let mut outcome = match known(requests, &proposal.command) {
+        Some(answer) => Outcome::unchanged(answer),
+        None => carry_out_now(state, proposers, requests, proposal),
     };
     if let Some((mut answered, sequence)) = answered
         && !outcome.forgotten.contains(&answered.server)
@@ -85,6 +95,39 @@ pub fn carry_out(state: &State, proposers: &Proposers, proposal: &Proposal) -> O
         outcome.answered = Some(Arc::new(answered));
     }
     outcome
+}
+
+/// What was answered to the same client's request before.
+fn known(requests: &Requests, command: &Command) -> Option<Answer> {
+    match command {
+        Command::Once { key, content, .. } => requests.recall(key, content),
+        _ => None,
+    }
+}
+
+fn carry_out_now(state: &State, proposers: &Proposers, requests: &Requests, proposal: &Proposal) -> Outcome {
+    match apply(state, proposal) {
+        Err(refusal) => Outcome::unchanged(Err(refusal)),
+        Ok(Applied { state, changes, reply }) => {
+            let forgotten = proposers.keys().filter(|id| !state.servers.contains_key(id)).copied().collect();
+            let (request, forgotten_keys) = match &proposal.command {
+                Command::Once { key, content, .. } => {
+                    let request = requests.next((key, content), proposal.unix_ms, reply.clone());
+                    (Some(Arc::new(request)), requests.outdated(proposal.unix_ms))
+                }
+                _ => (None, Vec::new()),
+            };
+            Outcome {
+                state: Some(state),
+                changes,
+                answer: Ok(reply),
+                answered: None,
+                forgotten,
+                request,
+                forgotten_keys,
+            }
+        }
+    }
 }
 
 /// What was answered, if it was; else what is remembered of the proposer so far.
@@ -122,19 +165,31 @@ mod tests {
     struct Cluster {
         state: State,
         proposers: Proposers,
+        requests: Requests,
     }
 
     impl Cluster {
         fn new() -> Cluster {
             let (name, address) = ("c".to_owned(), "h:1".to_owned());
             let setup = Command::InitCluster { id: ClusterId(1), name, server: ServerId(1), address };
-            let mut cluster = Cluster { state: State::before_everything(), proposers: Proposers::new() };
+            let mut cluster = Cluster {
+                state: State::before_everything(),
+                proposers: Proposers::new(),
+                requests: Requests::default(),
+            };
             cluster.propose(None, setup).unwrap();
             cluster
         }
 
         fn propose(&mut self, from: Option<Proposer>, command: Command) -> Answer {
-            let outcome = carry_out(&self.state, &self.proposers, &Proposal::new(1, from, command));
+            self.propose_at(1, from, command)
+        }
+
+        fn propose_at(&mut self, unix_ms: u64, from: Option<Proposer>, command: Command) -> Answer {
+            let proposal = Proposal::new(unix_ms, from, command);
+            let outcome = carry_out(&self.state, &self.proposers, &self.requests, &proposal);
+            outcome.forgotten_keys.iter().for_each(|key| self.requests.forget(key));
+            outcome.request.into_iter().for_each(|request| self.requests.put(request));
             self.state = outcome.state.unwrap_or(self.state.clone());
             self.proposers.retain(|id, _| !outcome.forgotten.contains(id));
             self.proposers.extend(outcome.answered.map(|answered| (answered.server, answered)));
@@ -209,5 +264,47 @@ mod tests {
         cluster.propose(second(2), Command::RemoveServer { id: ServerId(2) }).unwrap();
         assert_eq!(cluster.propose(second(3), pool("b")), Err(Refusal::NoServer(ServerId(2))));
         assert!(!cluster.proposers.contains_key(&ServerId(2)));
+    }
+
+    fn keyed(key: &str, content: &str, command: Command) -> Command {
+        Command::Once { key: key.to_owned(), content: content.to_owned(), command: Box::new(command) }
+    }
+
+    /// Story: a client lost the answer with the server that had it, and asked another one.
+    #[test]
+    fn a_request_with_a_known_key_is_answered_as_the_first() {
+        let mut cluster = Cluster::new();
+        assert_eq!(cluster.propose(from(1, 1, 1), keyed("k", "c", pool("a"))), Ok(Reply::Done));
+        let state = cluster.state.clone();
+        assert_eq!(cluster.propose(from(2, 1, 1), keyed("k", "c", pool("a"))), Ok(Reply::Done));
+        assert_eq!(cluster.state, state);
+        let reused = cluster.propose(from(2, 2, 1), keyed("k", "other", pool("b")));
+        assert_eq!(reused, Err(Refusal::KeyReused("k".to_owned())));
+        let without = cluster.propose(from(2, 3, 1), pool("a"));
+        assert_eq!(without, Err(Refusal::PoolExists("a".to_owned())));
+    }
+
+    #[test]
+    fn what_was_refused_may_be_asked_for_again_under_its_key() {
+        let mut cluster = Cluster::new();
+        cluster.propose(from(1, 1, 1), pool("a")).unwrap();
+        assert!(cluster.propose(from(1, 2, 1), keyed("k", "c", pool("a"))).is_err());
+        cluster.propose(from(1, 3, 1), Command::RemovePool { name: "a".to_owned() }).unwrap();
+        assert_eq!(cluster.propose(from(1, 4, 1), keyed("k", "c", pool("a"))), Ok(Reply::Done));
+    }
+
+    #[test]
+    fn keys_are_forgotten_after_a_day_and_beyond_their_number() {
+        use super::super::requests::{KEPT_MS, MOST};
+        let event = || Command::RecordEvent { kind: "k".into(), subject: "s".into(), text: "t".into() };
+        let mut cluster = Cluster::new();
+        for number in 0..MOST + 5 {
+            cluster.propose_at(1, None, keyed(&format!("k{number}"), "c", event())).unwrap();
+        }
+        assert_eq!(cluster.requests.len(), MOST);
+        assert!(cluster.requests.recall("k4", "c").is_none());
+        assert!(cluster.requests.recall("k5", "c").is_some());
+        cluster.propose_at(2 + KEPT_MS, None, keyed("late", "c", event())).unwrap();
+        assert_eq!(cluster.requests.len(), 1);
     }
 }

@@ -88,7 +88,7 @@ impl Link {
                     return Err(ReplicateError::Plain(volume.to_owned()).into());
                 }
                 let create = CreateVolume { name: called.to_owned(), size, layout, pool, key };
-                (target.post(route::VOLUMES, &create)?, true)
+                (target.create(route::VOLUMES, &create)?, true)
             }
             found => (found?, false),
         };

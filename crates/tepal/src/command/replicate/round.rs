@@ -253,7 +253,7 @@ impl Rounds {
     fn take(&self) -> Result<SnapshotInfo, ClientError> {
         let source = &self.link.source;
         let request = CreateSnapshot { volume: source.volume.by_id(), name: self.link.name_now() };
-        source.client.post(route::SNAPSHOTS, &request)
+        source.client.create(route::SNAPSHOTS, &request)
     }
 
     /// Once nobody else writes to the replica.

@@ -229,7 +229,7 @@ impl Receiver<'_> {
     fn keep(&mut self, volume: &VolumeInfo, as_snapshot: &str) -> Result<(), CommandError> {
         self.id = Some(volume.by_id());
         let request = CreateSnapshot { volume: volume.by_id(), name: as_snapshot.to_owned() };
-        let _: SnapshotInfo = self.client.post(route::SNAPSHOTS, &request)?;
+        let _: SnapshotInfo = self.client.create(route::SNAPSHOTS, &request)?;
         self.made += 1;
         Ok(())
     }

@@ -161,7 +161,7 @@ impl<'a> Target<'a> {
                 let Some(size) = size.or(wanted.size()) else { return Err(TransferError::SizeUnknown(name).into()) };
                 let layout = layout.map(|layout| layout.to_string());
                 let request = CreateVolume { name, size, layout, pool, key };
-                Found::New(client.post(route::VOLUMES, &request)?)
+                Found::New(client.create(route::VOLUMES, &request)?)
             }
             Err(error) => return Err(error.into()),
         };
