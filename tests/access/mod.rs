@@ -2,6 +2,7 @@
 
 mod attached;
 mod client;
+mod limits;
 mod network;
 mod reservations;
 mod rights;

@@ -130,6 +130,21 @@ impl Network {
         self.addresses(server)["api"].as_str().expect("an address").to_owned()
     }
 
+    /// One of this identity, which knows of volume `v`.
+    fn gateway(&self, identity: &PathBuf) -> (Child, Address) {
+        let socket = self.file("gateway.sock");
+        let mut gateway = self.tepal();
+        gateway.args(["--cluster", &self.api(1), "--identity"]).arg(identity);
+        gateway.arg("gateway").arg("--listen").arg(format!("unix:{}", socket.display()));
+        gateway.stderr(std::fs::File::create(self.file("gateway.log")).expect("space"));
+        let gateway = program::spawn(&mut gateway);
+        let address = Address::Unix(socket.clone());
+        program::until("the gateway to serve", SOON, || UnixStream::connect(&socket).ok());
+        let knows = || (Nbd::list(&address).ok()? == ["v"]).then_some(());
+        program::until("the gateway to know of the volume", SOON, knows);
+        (gateway, address)
+    }
+
     /// As somebody on another machine asks: with no folder of a server, and no token.
     fn ask_from_elsewhere(&self, identity: Option<&PathBuf>, arguments: &[&str]) -> Ended {
         let mut command = self.tepal();
@@ -274,15 +289,7 @@ fn a_gateway_has_the_rights_of_its_identity_alone() {
     }
     let host = network.identity("web", &[]);
     network.ask(1, &["volume", "grant", "v", "read", "web"]).succeeded();
-    let socket = network.file("gateway.sock");
-    let mut gateway = network.tepal();
-    gateway.args(["--cluster", &network.api(1), "--identity"]).arg(&host);
-    gateway.arg("gateway").arg("--listen").arg(format!("unix:{}", socket.display()));
-    gateway.stderr(std::fs::File::create(network.file("gateway.log")).expect("space"));
-    let mut gateway = program::spawn(&mut gateway);
-    let address = Address::Unix(socket.clone());
-    program::until("the gateway to serve", SOON, || UnixStream::connect(&socket).ok());
-    program::until("the gateway to know of the volume", SOON, || (Nbd::list(&address).ok()? == ["v"]).then_some(()));
+    let (mut gateway, address) = network.gateway(&host);
     assert!(Nbd::open(&address, "w").is_err());
     let mut client = Nbd::open(&address, "v").expect("granted");
     assert_eq!(client.read(0, BLOCK as u32).expect("granted"), [0; BLOCK]);
@@ -311,4 +318,83 @@ fn a_gateway_has_the_rights_of_its_identity_alone() {
     program::kill_group(&mut gateway);
     let tcp = Address::Tcp(network.addresses(1)["nbd"][1].as_str().expect("TCP").to_owned());
     assert_eq!(Door { address: &tcp, identity: &host }.list().expect("it's known"), Vec::<String>::new());
+}
+
+/// Whatever runs on the host: the servers that have the data hold the limits.
+#[test]
+fn a_gateway_is_held_to_the_limits_of_its_identity() {
+    let network = up(1);
+    network.ask(1, &["volume", "create", "v", "--size", "16M", "--layout", "stripe"]).succeeded();
+    let host = network.identity("host", &[]);
+    network.ask(1, &["volume", "grant", "v", "write", "host"]).succeeded();
+    let (mut gateway, address) = network.gateway(&host);
+    let mut volume = Nbd::open(&address, "v").expect("granted");
+    let mut twenty = || {
+        let began = std::time::Instant::now();
+        (0..20).for_each(|_| volume.write(0, &[5; BLOCK]).expect("granted"));
+        began.elapsed()
+    };
+    twenty();
+    network.ask(1, &["identity", "limit", "host", "--iops", "10", "--iops-burst", "1"]).succeeded();
+    let by_identity = twenty();
+    assert!(by_identity >= Duration::from_millis(1900), "20 requests at 10 a second: {by_identity:?}");
+    network.ask(1, &["identity", "limit", "host", "--iops", "none"]).succeeded();
+    // The gateway itself holds the volume's.
+    network.ask(1, &["volume", "limit", "v", "--iops", "10", "--iops-burst", "1"]).succeeded();
+    program::until("the gateway to hold the limit", SOON, || (twenty() >= Duration::from_millis(1900)).then_some(()));
+    network.ask(1, &["volume", "limit", "v", "--iops", "none"]).succeeded();
+    program::until("the gateway to hold it no more", SOON, || (twenty() < Duration::from_millis(1900)).then_some(()));
+    program::kill_group(&mut gateway);
+}
+
+/// A word in a file is all that a new machine needs.
+#[test]
+fn a_token_has_one_server_join_and_no_other() {
+    let mut network = Network::new();
+    network.start(&["--create", "t"]);
+    let made = network.json(1, &["server", "token", "create", "--hours", "1"]);
+    let token = made["token"].as_str().expect("a word").to_owned();
+    let file = network.file("token");
+    std::fs::write(&file, &token).expect("space");
+    let by_token = ["--join-token".to_owned(), file.display().to_string()];
+    let by_token: Vec<&str> = by_token.iter().map(String::as_str).collect();
+
+    network.start(&by_token);
+    let servers = || network.json(1, &["server", "ls"]);
+    program::until("both to be up", SOON, || {
+        servers().as_array()?.iter().all(|server| server["state"] == "up").then_some(())
+    });
+    assert_eq!(servers().as_array().map(Vec::len), Some(2));
+    network.ask(1, &["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
+    let listed = network.json(1, &["server", "token", "ls"]);
+    assert_eq!((&listed[0]["used"], listed.to_string().contains(&token)), (&Value::Bool(true), false));
+
+    // The same server again, and another one.
+    program::kill_group(&mut network.servers[1]);
+    let peers = network.peers[1].clone();
+    let _ = std::fs::remove_file(network.data(2).join("addresses.json"));
+    network.servers[1] = program::spawn(&mut network.serve(2, &peers, &by_token));
+    network.wait(2);
+    assert!(!network.data(2).join("joining").exists(), "it has a certificate of its own");
+    let (rest, secret) = token.rsplit_once('/').expect("a secret");
+    let (servers, authority) = rest.rsplit_once('/').expect("an authority");
+    let refused = |network: &Network, server: usize| {
+        let ended = program::run(&mut network.serve(server, &free_address(), &by_token));
+        assert!(!ended.stderr.contains(secret), "a secret in an error");
+        ended.refused(1)
+    };
+    let said = refused(&network, 3);
+    assert!(said.contains("another server has joined by this token"), "{said}");
+
+    network.ask(1, &["server", "token", "rm", made["id"].as_str().expect("text")]).succeeded();
+    let said = refused(&network, 4);
+    assert!(said.contains("no server may join by this token"), "{said}");
+    let other: String = authority.chars().map(|digit| if digit == '0' { '1' } else { '0' }).collect();
+    std::fs::write(&file, format!("{servers}/{other}/{secret}")).expect("space");
+    let said = refused(&network, 5);
+    assert!(said.contains("isn't of the cluster that made the token"), "{said}");
+    for server in 1..=2 {
+        let log = std::fs::read_to_string(network.file(&format!("log{server}"))).expect("there");
+        assert!(!log.contains(secret), "a secret in a log");
+    }
 }

@@ -107,6 +107,35 @@ fn a_bad_key_file_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_command_that_fails_leaves_no_process_behind() {
+    let encrypting = up();
+    let told = encrypting.cluster.folder().join("pid");
+    encrypting.write_key("fails.command", &format!("sleep 600 & echo $! > '{}'; exit 3\n", told.display()));
+    encrypting.run(&["volume", "create", "v", "--size", "1M", "--key", "fails"]).refused(1);
+    let process = std::fs::read_to_string(told).expect("the command ran");
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", process.trim())).unwrap_or_default();
+    // One that nobody has waited for yet is no process any more.
+    let is_gone = || (state().is_empty() || state().contains(") Z ")).then_some(());
+    crate::program::until("the process to be gone", std::time::Duration::from_secs(30), is_gone);
+}
+
+#[test]
+fn keys_are_listed_by_name_without_their_secrets() {
+    let encrypting = up();
+    encrypting.write_key("words.passphrase", "a few words that nobody guesses\n");
+    encrypting.write_key("main.command", "cat /dev/null\n");
+    encrypting.write_key("notes.txt", "no key\n");
+    let keys = encrypting.keys.path().to_str().expect("text").to_owned();
+    let listed = encrypting.run(&["key", "ls", "--keys", &keys]).succeeded();
+    assert!(listed.contains("main") && listed.contains("words") && !listed.contains("notes"), "{listed}");
+    assert!(!listed.contains("nobody guesses") && !listed.contains("/dev/null"), "{listed}");
+    let listed: serde_json::Value =
+        serde_json::from_str(&encrypting.run(&["-o", "json", "key", "ls", "--keys", &keys]).succeeded()).expect("JSON");
+    assert_eq!(listed, json!({"main": "key", "words": "passphrase"}), "of two files of one name, the one that counts");
+    encrypting.run(&["key", "ls", "--keys", "/nowhere"]).refused(1);
+}
+
+#[test]
 fn a_volume_goes_to_another_key_and_its_clone_stays() {
     let mut encrypting = up();
     encrypting.create("v", &[]);

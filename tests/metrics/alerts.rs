@@ -172,3 +172,24 @@ fn a_slow_volume_raises_an_alert() {
         prometheus.firing().contains(&"TepalVolumeSlow".to_owned()).then_some(())
     });
 }
+
+/// The times of some seconds pass while the server stands still.
+#[test]
+fn times_that_a_schedule_missed_raise_an_alert() {
+    need!("prometheus");
+    let cluster = Plan { drives: 1, ..Plan::default() }.up();
+    cluster.create("v0", "4M", "stripe");
+    cluster.tepal(&["schedule", "create", "s", "--snapshot", "v0", "--every", "1s", "--keep", "last=3"]).succeeded();
+    let prometheus = watching(&cluster);
+    let addresses = std::fs::read(cluster.data().join("addresses.json")).expect("it runs");
+    let addresses: serde_json::Value = serde_json::from_slice(&addresses).expect("JSON");
+    let process = libc::pid_t::try_from(addresses["pid"].as_i64().expect("a number")).expect("a process");
+    // Safety: no memory is involved.
+    let signal = |signal| assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+    signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(4)); // for that long it stands still
+    signal(libc::SIGCONT);
+    prometheus.wait_for(&["TepalScheduleMissed"]);
+    let missed = cluster.ask(&["schedule", "ls"])[0]["missed"].as_u64();
+    assert!(missed.is_some_and(|missed| missed > 0), "{missed:?}");
+}

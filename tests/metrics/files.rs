@@ -33,6 +33,7 @@ fn with_everything() -> Cluster {
     replicate.args(["replicate", "small", &api, "--as", "copy", "--once"]).env("TEPAL_TO_TOKEN", token.trim());
     program::run(&mut replicate).succeeded();
     cluster.tepal(&["schedule", "create", "scrubs", "--scrub"]).succeeded();
+    cluster.tepal(&["volume", "limit", "small", "--iops", "1M", "--bandwidth", "1T"]).succeeded();
     let identity = cluster.folder().join("identity");
     cluster.tepal(&["identity", "create", "web", "--to", identity.to_str().expect("text")]).succeeded();
     cluster.tepal(&["volume", "relayout", "v0", "--layout", "mirror:2", "--rate", "256K", "--no-wait"]).succeeded();

@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use tepal_model::text::shown;
-use tepal_model::{ServerId, VolumeId};
+use tepal_model::{Limits, ServerId, VolumeId};
 
 /// Begins the name of a group where an identity could stand too. No name has this character.
 pub const GROUP: char = '@';
@@ -198,6 +198,56 @@ impl fmt::Debug for VolumeKeyRecord {
 /// Digits of a wrapped key.
 pub const LONGEST_WRAPPED: usize = 512;
 
+/// What a limit is set on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Limited {
+    /// All that is asked for of a volume and its snapshots.
+    Volume(VolumeId),
+    /// All that an identity asks for, by its name.
+    Identity(String),
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limited::Volume(VolumeId(id)) => write!(f, "volume:{id}"),
+            Limited::Identity(name) => write!(f, "identity:{name}"),
+        }
+    }
+}
+
+impl FromStr for Limited {
+    type Err = AccessNameError;
+
+    fn from_str(text: &str) -> Result<Self, AccessNameError> {
+        let of_volume =
+            text.strip_prefix("volume:").and_then(|id| id.parse().ok()).map(|id| Limited::Volume(VolumeId(id)));
+        let of_identity = || text.strip_prefix("identity:").map(|name| Limited::Identity(name.to_owned()));
+        let (what, words) = ("limited thing", "volume:ID or identity:NAME");
+        of_volume.or_else(of_identity).ok_or_else(|| AccessNameError { what, text: shown(text), words })
+    }
+}
+
+/// How much may be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitsRecord {
+    /// Of what, or by whom.
+    pub of: Limited,
+    /// Not without any: there is no record then.
+    pub limits: Limits,
+}
+
+/// A secret by which one server may join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinTokenRecord {
+    /// The SHA-256 of the secret, which isn't on record.
+    pub hash: KeyHash,
+    /// Until when it counts, by the clocks of proposers, in milliseconds since 1970.
+    pub until_unix_ms: u64,
+    /// The key of the server that has joined by it; none yet.
+    pub key: Option<KeyHash>,
+}
+
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -211,6 +261,10 @@ pub struct Access {
     pub reservations: BTreeMap<VolumeId, Arc<ReservationRecord>>,
     /// By volume; of one that isn't encrypted there is none.
     pub volume_keys: BTreeMap<VolumeId, Arc<VolumeKeyRecord>>,
+    /// By what they are set on; of what has no limits there is none.
+    pub limits: BTreeMap<Limited, Arc<LimitsRecord>>,
+    /// By hash. Some may have expired.
+    pub join_tokens: BTreeMap<KeyHash, Arc<JoinTokenRecord>>,
     /// The name of the identity of each key.
     pub(crate) keys: BTreeMap<KeyHash, String>,
 }
@@ -231,6 +285,11 @@ impl Access {
         let granted = |to: String| self.grants.get(&(volume, to)).map(|grant| grant.right);
         let by_group = identity.groups.iter().filter_map(|group| granted(format!("{GROUP}{group}")));
         by_group.chain(granted(identity.name.clone())).max()
+    }
+
+    /// How much may be asked for.
+    pub fn limits_of(&self, of: &Limited) -> Limits {
+        self.limits.get(of).map_or_else(Limits::default, |record| record.limits)
     }
 
     /// Who alone may write to a volume, and the number of that; 0 before the first one.

@@ -7,7 +7,7 @@ use crate::conditions::Versioned;
 use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
 use crate::schedule::ScheduleCommand;
 use serde::{Deserialize, Serialize};
-use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 
 /// The newest version of commands that this build knows. An entry of a newer one stops the server rather than be
 /// misread. 2 has the snapshots of volumes, 3 their clones, copies that move between drives, and volumes that go from one map to another,
@@ -16,7 +16,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, MapId, ServerId, VolumeId};
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
-/// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, and commands under conditions.
+/// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, and
+/// commands under conditions.
 pub const VERSION: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -73,6 +74,12 @@ const ACCESS: u32 = 14;
 
 /// From this version on, volumes may be encrypted. Builds before would give clients what's stored.
 const ENCRYPTION: u32 = 15;
+
+/// From this version on, volumes and identities may have limits.
+const LIMITS: u32 = 15;
+
+/// From this version on, servers may join by tokens.
+const JOIN_TOKENS: u32 = 15;
 
 /// From this version on, there are schedules.
 const SCHEDULES: u32 = 15;
@@ -500,6 +507,17 @@ pub enum Command {
         /// What it was wrapped as before. Refused if it has another form by now.
         before: String,
     },
+    /// How much may be asked for of a volume from now on; without any, all that the drives can do.
+    LimitVolume { volume: String, limits: Limits },
+    /// The same of what an identity may ask for.
+    LimitIdentity { name: String, limits: Limits },
+    /// A server may join by a secret of this hash, once, until that time.
+    AddJoinToken { hash: KeyHash, until_unix_ms: u64 },
+    /// The secret was shown: who shows it has the identity of a server from now on, by this name and key. Once more by the same key
+    /// is done already.
+    UseJoinToken { hash: KeyHash, name: String, key: KeyHash },
+    /// Nobody joins by it any more.
+    RemoveJoinToken { hash: KeyHash },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
     /// What is done again and again.
@@ -542,6 +560,10 @@ impl Command {
         match self {
             Command::Once { command, .. } | Command::IfMatch { command, .. } => CONDITIONS.max(command.version()),
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
+            Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
+            Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
+                JOIN_TOKENS
+            }
             Command::CreateVolume { layout: Some(layout), .. }
             | Command::CreatePool { layout: Some(layout), .. }
             | Command::BeginMigration { layout: Some(layout), .. }
@@ -625,6 +647,7 @@ impl Command {
             | Command::Reserve { volume: name, .. }
             | Command::Release { volume: name, .. }
             | Command::RewrapKey { volume: name, .. }
+            | Command::LimitVolume { volume: name, .. }
             | Command::BeginMigration { volume: name, .. } => (name, None),
             Command::RemoveSnapshot { volume, name }
             | Command::RenameSnapshot { volume, name, .. }
@@ -641,8 +664,8 @@ impl Command {
     /// Whether the state has more records after it, which only the user takes away again.
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
-            AddAuthority, AddDrive, AddIdentity, BeginMigration, CloneVolume, CreateEncrypted, CreatePool,
-            CreateSnapshot, CreateVolume, Grant, Received, Schedule,
+            AddAuthority, AddDrive, AddIdentity, AddJoinToken, BeginMigration, CloneVolume, CreateEncrypted,
+            CreatePool, CreateSnapshot, CreateVolume, Grant, LimitIdentity, LimitVolume, Received, Schedule,
         };
         if let Command::Once { command, .. } | Command::IfMatch { command, .. } = self {
             return command.lengthens();
@@ -652,7 +675,10 @@ impl Command {
             AddAuthority { .. }
                 | AddDrive { .. }
                 | AddIdentity { .. }
+                | AddJoinToken { .. }
                 | Grant { .. }
+                | LimitVolume { .. }
+                | LimitIdentity { .. }
                 | BeginMigration { .. }
                 | CloneVolume { .. }
                 | CreatePool { .. }

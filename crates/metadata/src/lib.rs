@@ -36,8 +36,8 @@ mod state_machine;
 mod timing;
 
 pub use access::{
-    Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, LONGEST_WRAPPED,
-    ReservationRecord, Right, Role, VolumeKeyRecord,
+    Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash,
+    LONGEST_WRAPPED, Limited, LimitsRecord, ReservationRecord, Right, Role, VolumeKeyRecord,
 };
 pub use command::{ColumnCopies, Command, Reply};
 pub use conditions::{Versioned, volume_tag};

@@ -1,6 +1,7 @@
 //! Why a command was not carried out. A refusal is part of the applied answer: every server comes to the same one,
 //! and nothing was changed.
 
+use crate::access::Role;
 use crate::record::{DriveState, ServerState};
 use crate::schedule::ScheduleRefusal;
 use serde::{Deserialize, Serialize};
@@ -146,6 +147,24 @@ pub enum Refusal {
     NotHolding { volume: String, from: String },
     #[error("nothing of volume '{volume}' was granted to '{to}': `tepal volume rights {volume}` lists what was")]
     NoGrant { volume: String, to: String },
+
+    #[error("{0}")]
+    Limits(String),
+    #[error("connections are limited by identity, not by volume")]
+    ConnectionsOfVolume,
+    #[error("identity '{name}' is a {role}: limits are for hosts")]
+    LimitOfRole { name: String, role: Role },
+
+    #[error("no server may join by this token: it was removed, or never made; `tepal server token create` makes one")]
+    NoJoinToken,
+    #[error("another server has joined by this token: `tepal server token create` makes a new one")]
+    JoinTokenUsed,
+    #[error("this token has expired: `tepal server token create` makes a new one")]
+    JoinTokenExpired,
+    #[error("a token counts for at most {days} days from now")]
+    JoinTokenTime { days: u64 },
+    #[error("there are {limit} tokens already, as many as a cluster has: `tepal server token rm` removes one")]
+    TooManyJoinTokens { limit: usize },
 
     #[error("a wrapped key is at most {limit} hexadecimal digits")]
     WrappedKey { limit: usize },

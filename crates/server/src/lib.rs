@@ -44,9 +44,11 @@ mod relay;
 mod scheduling;
 mod serve;
 mod tasks;
+mod throttle;
 pub mod unserved;
 mod volumes;
 pub mod world;
 
+pub use access::fingerprint;
 pub use error::ServeError;
 pub use serve::serve;

@@ -45,6 +45,17 @@ fn of_authority(pem: &[u8], path: PathBuf) -> Result<ureq::tls::TlsConfigBuilder
     Ok(builder.unversioned_rustls_crypto_provider(Arc::new(default_provider())))
 }
 
+/// For whoever knows the authority and has no identity.
+pub fn by_authority(pem: &[u8]) -> Result<TlsConfig, CredentialsError> {
+    Ok(of_authority(pem, PathBuf::from("the authority's certificate"))?.build())
+}
+
+/// For asking what anybody may know of somebody who isn't known yet.
+pub fn of_anybody() -> TlsConfig {
+    let builder = TlsConfig::builder().provider(TlsProvider::Rustls).disable_verification(true);
+    builder.unversioned_rustls_crypto_provider(Arc::new(default_provider())).build()
+}
+
 /// Of an identity's folder.
 pub fn of_identity(folder: &Path) -> Result<TlsConfig, CredentialsError> {
     let (path, authority) = read(folder.join("ca-cert.pem"))?;

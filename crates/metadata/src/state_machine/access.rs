@@ -2,11 +2,14 @@
 
 use super::digest::of;
 use super::rows::{Record, all, delete, integer, optional, parse, put, text};
-use crate::access::{Access, AuthorityRecord, GrantRecord, IdentityRecord, ReservationRecord, VolumeKeyRecord};
+use crate::access::{
+    Access, AuthorityRecord, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash, Limited, LimitsRecord,
+    ReservationRecord, VolumeKeyRecord,
+};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row};
 use std::sync::Arc;
-use tepal_model::VolumeId;
+use tepal_model::{Limits, Rate, VolumeId};
 
 /// A row that an accepted command writes or deletes.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +23,10 @@ pub enum AccessChange {
     ReservationGone(VolumeId),
     VolumeKey(Arc<VolumeKeyRecord>),
     VolumeKeyGone(VolumeId),
+    Limits(Arc<LimitsRecord>),
+    LimitsGone(Limited),
+    JoinToken(Arc<JoinTokenRecord>),
+    JoinTokenGone(KeyHash),
 }
 
 impl Record for AuthorityRecord {
@@ -103,6 +110,45 @@ impl Record for VolumeKeyRecord {
     }
 }
 
+impl Record for LimitsRecord {
+    const TABLE: &'static str = "limits";
+    const COLUMNS: &'static [&'static str] =
+        &["subject", "iops", "iops_burst", "bandwidth", "bandwidth_burst", "connections"];
+
+    fn values(&self) -> Vec<Value> {
+        let Limits { iops, bandwidth, connections } = self.limits;
+        let rate = |rate: Option<Rate>| {
+            [optional(rate, |rate| integer(rate.per_second)), optional(rate, |rate| integer(rate.burst))]
+        };
+        let rates = [rate(iops), rate(bandwidth)].into_iter().flatten();
+        let connections = optional(connections, |most| integer(most.into()));
+        std::iter::once(text(&self.of)).chain(rates).chain([connections]).collect()
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let rate = |at: usize| {
+            let read = (row.get::<_, Option<u64>>(at)?, row.get::<_, Option<u64>>(at + 1)?);
+            Ok::<_, rusqlite::Error>(read.0.map(|per_second| Rate { per_second, burst: read.1.unwrap_or(0) }))
+        };
+        let limits = Limits { iops: rate(1)?, bandwidth: rate(3)?, connections: row.get(5)? };
+        Ok(LimitsRecord { of: parse(row, 0)?, limits })
+    }
+}
+
+impl Record for JoinTokenRecord {
+    const TABLE: &'static str = "join_tokens";
+    const COLUMNS: &'static [&'static str] = &["hash", "until_unix_ms", "key"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![text(self.hash), integer(self.until_unix_ms), optional(self.key, text)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let key = row.get::<_, Option<String>>(2)?.map(|_| parse(row, 2)).transpose()?;
+        Ok(JoinTokenRecord { hash: parse(row, 0)?, until_unix_ms: row.get(1)?, key })
+    }
+}
+
 impl AccessChange {
     pub fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         match self {
@@ -122,6 +168,10 @@ impl AccessChange {
             AccessChange::VolumeKeyGone(volume) => {
                 delete(connection, VolumeKeyRecord::TABLE, "volume", integer(volume.0))
             }
+            AccessChange::Limits(record) => put(connection, &**record),
+            AccessChange::LimitsGone(of) => delete(connection, LimitsRecord::TABLE, "subject", text(of)),
+            AccessChange::JoinToken(record) => put(connection, &**record),
+            AccessChange::JoinTokenGone(hash) => delete(connection, JoinTokenRecord::TABLE, "hash", text(hash)),
         }
     }
 
@@ -160,6 +210,16 @@ impl AccessChange {
                 (VolumeKeyRecord::TABLE, new.volume.0.to_string(), key(&new.volume), of(new))
             }
             AccessChange::VolumeKeyGone(volume) => (VolumeKeyRecord::TABLE, volume.0.to_string(), key(volume), 0),
+            AccessChange::Limits(new) => {
+                (LimitsRecord::TABLE, new.of.to_string(), old(before.limits.get(&new.of)), of(new))
+            }
+            AccessChange::LimitsGone(what) => (LimitsRecord::TABLE, what.to_string(), old(before.limits.get(what)), 0),
+            AccessChange::JoinToken(new) => {
+                (JoinTokenRecord::TABLE, new.hash.to_string(), old(before.join_tokens.get(&new.hash)), of(new))
+            }
+            AccessChange::JoinTokenGone(hash) => {
+                (JoinTokenRecord::TABLE, hash.to_string(), old(before.join_tokens.get(hash)), 0)
+            }
         }
     }
 }
@@ -171,14 +231,17 @@ pub fn all_of(access: &Access) -> impl Iterator<Item = AccessChange> {
     let reservations = access.reservations.values().cloned().map(AccessChange::Reservation);
     let grants = access.grants.values().cloned().map(AccessChange::Grant);
     let keys = access.volume_keys.values().cloned().map(AccessChange::VolumeKey);
-    authorities.chain(identities).chain(grants).chain(reservations).chain(keys)
+    let limits = access.limits.values().cloned().map(AccessChange::Limits);
+    let tokens = access.join_tokens.values().cloned().map(AccessChange::JoinToken);
+    authorities.chain(identities).chain(grants).chain(reservations).chain(keys).chain(limits).chain(tokens)
 }
 
 /// The checksum of each record.
 pub fn sums(access: &Access) -> impl Iterator<Item = u32> {
     let authorities = access.authorities.values().map(of);
     let others = access.grants.values().map(of).chain(access.reservations.values().map(of));
-    let others = others.chain(access.volume_keys.values().map(of));
+    let others = others.chain(access.volume_keys.values().map(of)).chain(access.limits.values().map(of));
+    let others = others.chain(access.join_tokens.values().map(of));
     authorities.chain(access.identities.values().map(of)).chain(others)
 }
 
@@ -198,6 +261,12 @@ pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
     }
     for record in all::<VolumeKeyRecord>(connection)? {
         access.volume_keys.insert(record.volume, Arc::new(record));
+    }
+    for record in all::<JoinTokenRecord>(connection)? {
+        access.join_tokens.insert(record.hash, Arc::new(record));
+    }
+    for record in all::<LimitsRecord>(connection)? {
+        access.limits.insert(record.of.clone(), Arc::new(record));
     }
     Ok(access)
 }

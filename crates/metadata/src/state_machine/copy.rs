@@ -196,6 +196,8 @@ pub fn encode(state: &State) -> Vec<u8> {
     writer.records::<crate::access::ReservationRecord>(reservations);
     let keys = access.volume_keys.values().map(|record| record.values());
     writer.records::<crate::access::VolumeKeyRecord>(keys);
+    writer.records::<crate::access::LimitsRecord>(access.limits.values().map(|record| record.values()));
+    writer.records::<crate::access::JoinTokenRecord>(access.join_tokens.values().map(|record| record.values()));
     put_schedules(&mut writer, &state.schedules);
     writer.begin("counters", &["name", "next"], counters.len());
     for counter in counters {

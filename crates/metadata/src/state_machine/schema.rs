@@ -171,6 +171,21 @@ pub const KIND: Kind = Kind {
             key TEXT NOT NULL,              -- the name of the key by which the volume's own is wrapped
             wrapped TEXT NOT NULL           -- that, in hexadecimal digits
         ) STRICT;
+        -- How much may be asked for. What is null has no limit.
+        CREATE TABLE limits (
+            subject TEXT PRIMARY KEY,       -- volume:ID, by volumes.id, or identity:NAME
+            iops INTEGER,                   -- requests a second
+            iops_burst INTEGER,             -- requests at once; 0: what a tenth of a second allows
+            bandwidth INTEGER,              -- bytes a second
+            bandwidth_burst INTEGER,
+            connections INTEGER             -- at a time
+        ) STRICT;
+        -- By which servers may join, each once.
+        CREATE TABLE join_tokens (
+            hash TEXT PRIMARY KEY,          -- SHA-256 of the secret
+            until_unix_ms INTEGER NOT NULL, -- it counts until then
+            key TEXT                        -- of the server that has joined by it; null if none has
+        ) STRICT;
         -- What is done again and again.
         CREATE TABLE schedules (
             id INTEGER PRIMARY KEY,         -- never used again

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 use tepal_model::schedule::{Ahead, Keep, Rhythm, TimeOfDay};
-use tepal_model::{ClusterId, DriveId, MapId, ServerId, VolumeId};
+use tepal_model::{ClusterId, DriveId, Limits, MapId, Rate, ServerId, VolumeId};
 
 fn setup() -> Command {
     Command::InitCluster { id: ClusterId(1), name: "c".to_owned(), server: ServerId(1), address: "h:1".to_owned() }
@@ -98,6 +98,13 @@ fn command() -> impl Strategy<Value = Command> {
         (1u64..8).prop_map(|id| Command::FinishRemoveVolume { id: VolumeId(id) }),
         (200u64..900).prop_map(|ms| Command::SetLease { ms }),
     ]
+}
+
+fn limit_command() -> impl Strategy<Value = Command> {
+    ("[a-c]", prop::option::of((0u64..3, 0u64..3))).prop_map(|(volume, rate)| {
+        let iops = rate.map(|(per_second, burst)| Rate { per_second, burst });
+        Command::LimitVolume { volume, limits: Limits { iops, ..Limits::default() } }
+    })
 }
 
 fn key_command() -> impl Strategy<Value = Command> {
@@ -369,7 +376,8 @@ proptest! {
         has_volume in any::<bool>(),
         commands in prop::collection::vec(prop_oneof![
             3 => command(), 2 => snapshot_command(), 2 => move_command(), 2 => migration_command(), 3 => schedule_command(),
-            1 => key_command()
+            1 => key_command(),
+            1 => limit_command()
         ], 1..60),
     ) {
         let begin = furnished().into_iter().take(if has_volume { 3 } else { 1 });

@@ -133,7 +133,7 @@ pub fn from_form_10(connection: &Connection, file: &Path) -> Result<(), StoreErr
     checked(connection, file, Digest::of).map(drop)
 }
 
-/// Form 11 knows no schedules and no encrypted volumes.
+/// Form 11 knows no schedules, encrypted volumes, limits and tokens by which servers join.
 pub fn from_form_11(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "schedules", "done_s")? {
         return Ok(());
@@ -148,6 +148,10 @@ const SINCE_FORM_12: &str = "CREATE TABLE IF NOT EXISTS requests (
     CREATE TABLE IF NOT EXISTS volume_keys (
         volume INTEGER PRIMARY KEY, key TEXT NOT NULL, wrapped TEXT NOT NULL
     ) STRICT;
+    CREATE TABLE IF NOT EXISTS limits (
+        subject TEXT PRIMARY KEY, iops INTEGER, iops_burst INTEGER, bandwidth INTEGER, bandwidth_burst INTEGER, connections INTEGER
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS join_tokens (hash TEXT PRIMARY KEY, until_unix_ms INTEGER NOT NULL, key TEXT) STRICT;
     CREATE TABLE IF NOT EXISTS schedules (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, work TEXT NOT NULL, volume INTEGER, pool TEXT, every_s INTEGER, at TEXT,
         zone TEXT, keep TEXT, within_s INTEGER, paused INTEGER NOT NULL, created_unix_ms INTEGER NOT NULL, done_s INTEGER NOT NULL,

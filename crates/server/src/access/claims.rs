@@ -1,15 +1,16 @@
-//! What clients that are connected may do now, by their rights and as the volume's holder. A request looks at a number; whenever the
-//! state changes, the numbers follow.
+//! What clients that are connected may do now, by their rights and as the volume's holder, and how much of it. A request looks at a
+//! number; whenever the state changes, the numbers follow.
 //!
 //! Invariants:
 //! 1. The numbers have followed a state before this server acts by that state's view, and before a volume here has that state's revision.
 //!    So once every server does, nobody acts by a right that was taken away before, and no request of such a right has that revision.
 //! 2. The numbers never go back to an earlier state, whoever has them follow: the latest one is looked up while they are locked.
 
+use crate::throttle::{Throttle, Throttles};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tepal_metadata::{Access, KeyHash, Metadata, Right};
+use tepal_metadata::{Access, KeyHash, Limited, Metadata, Right};
 use tepal_model::{IoError, VolumeId};
 
 /// Who alone may write to a volume, by the number of that. Shared by all connections to it.
@@ -60,11 +61,12 @@ fn number(right: Option<Right>) -> u8 {
     }
 }
 
-/// All claims and fences of this process. Clones are the same.
+/// All claims, fences and throttles of this process. Clones are the same.
 #[derive(Clone)]
 pub struct Claims {
     latest: Arc<dyn Fn() -> Arc<Access> + Send + Sync>,
     all: Arc<Mutex<All>>,
+    throttles: Throttles,
 }
 
 #[derive(Default)]
@@ -81,7 +83,7 @@ impl Claims {
     }
 
     fn by(latest: impl Fn() -> Arc<Access> + Send + Sync + 'static) -> Claims {
-        Claims { latest: Arc::new(latest), all: Arc::default() }
+        Claims { latest: Arc::new(latest), all: Arc::default(), throttles: Throttles::default() }
     }
 
     /// Shared by all connections with the same key to the same volume.
@@ -108,12 +110,28 @@ impl Claims {
         fence
     }
 
-    /// From now on, claims and fences are as what is agreed now says, or something later.
+    /// How much may be asked for of a volume.
+    pub fn throttle(&self, volume: VolumeId) -> Arc<Throttle> {
+        self.throttle_of(Limited::Volume(volume))
+    }
+
+    /// How much the holder of a key may ask for; as much as it likes, if nobody is known by the key.
+    pub fn throttle_by(&self, key: &KeyHash) -> Option<Arc<Throttle>> {
+        let name = (self.latest)().identity_of(key)?.name.clone();
+        Some(self.throttle_of(Limited::Identity(name)))
+    }
+
+    fn throttle_of(&self, of: Limited) -> Arc<Throttle> {
+        self.throttles.of(of, |of| (self.latest)().limits_of(of))
+    }
+
+    /// From now on, claims, fences and throttles are as what is agreed now says, or something later.
     pub fn follow(&self) {
         let mut all = self.lock();
         let access = (self.latest)();
         all.claims.retain(|_, claim| claim.upgrade().inspect(|claim| claim.follow(&access)).is_some());
         all.fences.retain(|_, fence| fence.upgrade().inspect(|fence| fence.follow(&access)).is_some());
+        self.throttles.follow(|of| access.limits_of(of));
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {

@@ -15,7 +15,7 @@ mod credentials;
 mod judge;
 pub mod own;
 
-pub use authority::{Authority, AuthorityError, PublicKey, Subject};
+pub use authority::{Authority, AuthorityError, PublicKey, Subject, hash};
 pub use claims::{Claim, Claims, Fence};
 pub use credentials::{Credentials, Peer};
 
@@ -217,6 +217,16 @@ pub fn is_machine_name(text: &str) -> bool {
             && !label.ends_with('-')
     };
     text.parse::<IpAddr>().is_ok() || (text.len() <= 253 && text.split('.').all(is_label))
+}
+
+/// By what an authority is known, of its certificate as PEM: the SHA-256, as hexadecimal digits.
+///
+/// # Errors
+///
+/// If the text holds no certificate.
+pub fn fingerprint(certificate: &str) -> Result<String, String> {
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| format!("{error:?}"))?;
+    Ok(hash(&certificate).to_string())
 }
 
 /// The hash of a certificate's public key. The certificate is DER.

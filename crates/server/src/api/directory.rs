@@ -13,7 +13,7 @@ use axum::{Extension, Json};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_metadata::{self as metadata, ColumnRecord, ServerState, SnapshotRecord};
+use tepal_metadata::{self as metadata, ColumnRecord, Limited, ServerState, SnapshotRecord};
 use tepal_model::{Epoch, VolumeId};
 use tokio::time::timeout;
 
@@ -137,6 +137,7 @@ fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
             columns: map.columns.iter().map(column).collect(),
             revision: volume.revision,
             is_replica: volume.replica.is_some(),
+            limits: state.access.limits_of(&Limited::Volume(volume.id)),
             key,
             migration: migration(state, volume),
             snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),

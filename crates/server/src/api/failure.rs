@@ -96,6 +96,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoVolumeId(_)
         | Refusal::NoSnapshot { .. }
         | Refusal::NoIdentity(_)
+        | Refusal::NoJoinToken
         | Refusal::NoGrant { .. }
         | Refusal::NoMap(_)
         | Refusal::NoColumn { .. }
@@ -140,6 +141,9 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::TooManyGrants { .. }
         | Refusal::KeyTaken { .. }
         | Refusal::NotEncrypted(_)
+        | Refusal::JoinTokenUsed
+        | Refusal::JoinTokenExpired
+        | Refusal::TooManyJoinTokens { .. }
         | Refusal::KeyChanged(_)
         | Refusal::PoolInUse { .. }
         | Refusal::VolumeExists(_)
@@ -195,6 +199,10 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Path(_)
         | Refusal::Name { .. }
         | Refusal::WrappedKey { .. }
+        | Refusal::Limits(_)
+        | Refusal::JoinTokenTime { .. }
+        | Refusal::ConnectionsOfVolume
+        | Refusal::LimitOfRole { .. }
         | Refusal::Size { .. }
         | Refusal::SizeOfStripes { .. }
         | Refusal::SizeOfPlexes { .. }

@@ -6,8 +6,8 @@ use super::conditions::tagged;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::types::{
-    CreateIdentity, Done, ErrorKind, FenceQuery, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Reserve,
-    RightInfo, WithdrawQuery, path, route,
+    CreateIdentity, Done, ErrorKind, FenceQuery, Grant, IdentityCertificate, IdentityInfo, Limits, RenewIdentity,
+    Reserve, RightInfo, WithdrawQuery, path, route,
 };
 use super::users::{self, Users};
 use super::{Context, Shared, volumes};
@@ -17,7 +17,7 @@ use axum::extract::State as Extract;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, Refusal, Role, State, Versioned};
+use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, Limited, Refusal, Role, State, Versioned};
 use tepal_model::text::shown;
 
 /// How long certificates may count.
@@ -59,6 +59,17 @@ pub async fn renew(
     let certificate = certificate.map_err(AccessError::from)?;
     context.propose(Command::RenewIdentity { name, key: public.hash() }).await?;
     Ok(Json(IdentityCertificate { certificate, authority: authority.certificate.clone() }).into_response())
+}
+
+pub async fn limit(
+    Extract(context): Extract<Shared>,
+    Named(name): Named,
+    Input(limits): Input<Limits>,
+) -> Result<Json<IdentityInfo>, Failure> {
+    context.propose(Command::LimitIdentity { name: name.clone(), limits }).await?;
+    let state = context.parts.metadata.state();
+    let record = state.access.identities.get(&name).ok_or_else(|| Refusal::NoIdentity(shown(&name)))?;
+    Ok(Json(info(&state, record)))
 }
 
 pub async fn remove(Extract(context): Extract<Shared>, Named(name): Named) -> Result<Json<Done>, Failure> {
@@ -158,7 +169,7 @@ impl Context {
     }
 
     /// Hands a request on to the server that has the authority's key.
-    async fn have_signed(
+    pub(super) async fn have_signed(
         &self,
         authority: &AuthorityRecord,
         path: String,
@@ -188,6 +199,7 @@ fn info(state: &State, record: &Arc<IdentityRecord>) -> IdentityInfo {
         Some(RightInfo { volume, to: grant.to.clone(), right: grant.right })
     });
     let rights = if *role == Role::Host { rights.collect() } else { Vec::new() };
+    let limits = state.access.limits_of(&Limited::Identity(name.clone()));
     let (name, groups) = (name.clone(), groups.clone());
-    IdentityInfo { name, role: *role, groups, key: key.to_string(), created_unix_ms: *created_unix_ms, rights }
+    IdentityInfo { name, role: *role, groups, key: key.to_string(), created_unix_ms: *created_unix_ms, rights, limits }
 }

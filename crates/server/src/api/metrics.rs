@@ -17,6 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tepal_engine::Volume;
 use tepal_metadata::{DriveState, Metadata, ServerState, State as Agreed};
@@ -89,7 +90,13 @@ const OF_VOLUMES: [Gauged<Volume<ServerWorld>>; 8] = [
 ];
 
 /// As this server alone knows it: the worst that any server says is so.
-const OF_VOLUME_INFOS: [Gauged<VolumeInfo>; 4] = [
+const OF_VOLUME_INFOS: [Gauged<VolumeInfo>; 6] = [
+    ("volume_limit_requests_per_second", "Requests that all clients of a server together may make", |info| {
+        info.limits.iops.map(|rate| rate.per_second)
+    }),
+    ("volume_limit_bytes_per_second", "Bytes that all clients of a server together may read and write", |info| {
+        info.limits.bandwidth.map(|rate| rate.per_second)
+    }),
     (
         "volume_losses_left",
         "Drives that may be lost, whichever they are, and all of the volume can still be read",
@@ -109,6 +116,10 @@ const OF_VOLUME_INFOS: [Gauged<VolumeInfo>; 4] = [
 /// Of a volume, by its name.
 const OF_SNAPSHOTS: [Gauged<(String, u64)>; 1] =
     [("volume_snapshots", "Snapshots that the volume has", |(_, count)| Some(*count))];
+
+/// Of a volume, by its name.
+const OF_LIMITS: [Gauged<(String, u64)>; 1] =
+    [("volume_requests_held_back_total", "Requests that had to wait, as a limit said", |(_, count)| Some(*count))];
 
 /// Of a volume, by its name.
 const OF_SCRUBS: [Gauged<(String, u64)>; 1] = [(
@@ -266,6 +277,8 @@ fn of_volumes(registry: &mut Registry, context: &Context) {
     register(registry, &OF_MIGRATIONS, &ways, |(name, _)| label(name));
     context.observations.keep(|id| volumes.iter().any(|volume| volume.id() == id));
     let observed: Vec<_> = volumes.iter().map(|v| (v.spec().name, context.observations.of(v.id()))).collect();
+    let held_back = observed.iter().map(|(name, observed)| (name.clone(), observed.held_back.load(Ordering::Relaxed)));
+    register(registry, &OF_LIMITS, &held_back.collect::<Vec<_>>(), |(name, _)| label(name));
     let meters = observed.iter().map(|(name, observed)| (name.clone(), &observed.meter));
     registry.register_collector(Box::new(Readings::take("volume_request", "volume", meters)));
 }

@@ -20,6 +20,7 @@ mod holds;
 mod host;
 mod identities;
 mod imports;
+mod joining;
 mod live;
 mod loss;
 mod metrics;
@@ -310,12 +311,15 @@ fn shown_by(command: &Command, state: &State) -> String {
         Command::RemoveServer { .. } | Command::SetServerDraining { .. } => "tepal server ls".to_owned(),
         Command::SetLease { .. } => "tepal cluster show".to_owned(),
         Command::Schedule(_) => "tepal schedule ls".to_owned(),
-        Command::AddIdentity { .. } | Command::RenewIdentity { .. } | Command::RemoveIdentity { .. } => {
-            "tepal identity ls".to_owned()
-        }
-        Command::Reserve { volume, .. } | Command::Release { volume, .. } | Command::RewrapKey { volume, .. } => {
-            format!("tepal volume show {}", called(volume))
-        }
+        Command::AddIdentity { .. }
+        | Command::RenewIdentity { .. }
+        | Command::RemoveIdentity { .. }
+        | Command::LimitIdentity { .. } => "tepal identity ls".to_owned(),
+        Command::AddJoinToken { .. } | Command::RemoveJoinToken { .. } => "tepal server token ls".to_owned(),
+        Command::Reserve { volume, .. }
+        | Command::Release { volume, .. }
+        | Command::RewrapKey { volume, .. }
+        | Command::LimitVolume { volume, .. } => format!("tepal volume show {}", called(volume)),
         Command::Grant { volume, .. } | Command::Withdraw { volume, .. } => {
             format!("tepal volume rights {}", called(volume))
         }

@@ -4,8 +4,8 @@ use super::failure::Failure;
 use super::types::{Done, ProblemType, route};
 use super::{
     METRICS, SHUTDOWN, Shared, check_token, cluster, conditions, console, counters, creating, data, diff, directory,
-    document, drives, holds, identities, imports, in_touch, live, loss, metrics, migrations, pieces, plexes, pools,
-    relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, usage, volumes,
+    document, drives, holds, identities, imports, in_touch, joining, live, loss, metrics, migrations, pieces, plexes,
+    pools, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, usage, volumes,
 };
 use crate::access::CERTIFICATES;
 use axum::extract::State;
@@ -69,9 +69,15 @@ pub fn router(context: Shared) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(context.clone(), check_token))
+        .merge(for_newcomers().router)
         .with_state(context)
         .merge(console::router())
         .merge(document::router())
+}
+
+/// For who has neither an identity nor the token.
+fn for_newcomers() -> Routes {
+    Routes::default().post(route::JOIN, joining::join).get(route::AUTHORITY, joining::authority)
 }
 
 /// What tells how things stand, and some of what needs no agreement.
@@ -136,6 +142,11 @@ fn managing() -> Routes {
         .post(route::VOLUME_RIGHTS, identities::grant)
         .delete(route::VOLUME_RIGHTS, identities::withdraw)
         .post(route::VOLUME_KEY, volumes::rewrap_key)
+        .post(route::VOLUME_LIMITS, volumes::limit)
+        .post(route::IDENTITY_LIMITS, identities::limit)
+        .get(route::JOIN_TOKENS, joining::list)
+        .post(route::JOIN_TOKENS, joining::create)
+        .delete(route::JOIN_TOKEN, joining::remove)
         .post(route::VOLUME_RESERVATION, identities::reserve)
         .delete(route::VOLUME_RESERVATION, identities::fence)
         .post(route::VOLUME_IMPORT, imports::note)

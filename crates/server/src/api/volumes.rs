@@ -22,8 +22,8 @@ use axum::response::IntoResponse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Trouble, Volume, VolumeHealth};
-use tepal_metadata::{self as metadata, Command, Refusal, State, VolumeRecord};
-use tepal_model::DriveId;
+use tepal_metadata::{self as metadata, Command, Limited, Refusal, State, VolumeRecord};
+use tepal_model::{DriveId, Limits};
 
 pub async fn list(
     Extract(context): Extract<Shared>,
@@ -149,6 +149,16 @@ pub async fn rewrap_key(
     let (volume, before) = (record.by_id(), known.wrapped.clone());
     context.propose(Command::RewrapKey { volume, key, wrapped, before }).await?;
     one(&context, &record.by_id()).await
+}
+
+pub async fn limit(
+    Extract(context): Extract<Shared>,
+    name: Named,
+    Input(limits): Input<Limits>,
+) -> Result<Tagged<VolumeInfo>, Failure> {
+    let volume = record(&context, &name.0).await?.by_id();
+    context.propose(Command::LimitVolume { volume: volume.clone(), limits }).await?;
+    one(&context, &volume).await
 }
 
 pub async fn rename(
@@ -352,6 +362,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         losses_left: losses_left(state, record) as u64,
         reserved_by: state.access.reserved(record.id).0.map(str::to_owned),
         key: key.map(|key| key.key.clone()),
+        limits: state.access.limits_of(&Limited::Volume(record.id)),
         keyless_servers: lacks_key.then(|| context.server).into_iter().collect(),
         state: health,
         reason,

@@ -98,3 +98,30 @@ pub struct KeepCounts {
     #[schemars(default)]
     yearly: u32,
 }
+
+/// A steady rate, and how much may come at once after a pause.
+#[derive(JsonSchema)]
+#[schemars(rename = "Rate", deny_unknown_fields)]
+#[expect(dead_code, reason = "it has no values")]
+pub struct RateShape {
+    /// How much a second.
+    #[schemars(range(min = 1, max = 1_125_899_906_842_624_u64))]
+    per_second: u64,
+    /// How much may come at once; 0 stands for what a tenth of a second allows.
+    #[schemars(default, range(max = 1_125_899_906_842_624_u64))]
+    burst: u64,
+}
+
+/// How much may be asked for. What isn't said has no limit.
+#[derive(JsonSchema)]
+#[schemars(rename = "Limits", deny_unknown_fields)]
+#[expect(dead_code, reason = "it has no values")]
+pub struct LimitsShape {
+    /// Requests.
+    iops: Option<RateShape>,
+    /// Bytes, of reads and writes together.
+    bandwidth: Option<RateShape>,
+    /// Connections at a time; of identities only.
+    #[schemars(range(min = 1))]
+    connections: Option<u32>,
+}

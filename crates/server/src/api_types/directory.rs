@@ -4,7 +4,7 @@ use super::{DriveState, OperationCounters, VolumeCounters, described};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tepal_model::{ClusterId, DriveId, Epoch, ServerId};
+use tepal_model::{ClusterId, DriveId, Epoch, Limits, ServerId};
 
 /// Which volumes there are, where their copies are, and how servers are reached: what a gateway acts by, as a hint. A server
 /// that is asked by an older one says so.
@@ -79,6 +79,10 @@ pub struct DirectoryVolume {
     /// Its clients may only read.
     #[serde(default)]
     pub is_replica: bool,
+    /// As in [`VolumeInfo::limits`](super::VolumeInfo::limits).
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    #[schemars(with = "described::LimitsShape")]
+    pub limits: Limits,
     /// Of an encrypted volume.
     #[serde(default)]
     pub key: Option<DirectoryKey>,

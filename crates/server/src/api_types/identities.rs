@@ -4,6 +4,7 @@ use super::described;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use tepal_metadata::{Right, Role};
+use tepal_model::Limits;
 
 /// Somebody who is known by a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +22,10 @@ pub struct IdentityInfo {
     pub created_unix_ms: u64,
     /// What was granted to it by its own name, by volume.
     pub rights: Vec<RightInfo>,
+    /// How much it may ask for, of each server.
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    #[schemars(with = "described::LimitsShape")]
+    pub limits: Limits,
 }
 
 /// What somebody may do with a volume.
@@ -112,4 +117,68 @@ pub struct FenceQuery {
     /// Only if it's this holder's.
     #[serde(default)]
     pub from: Option<String>,
+}
+
+/// Makes a token by which one server may join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateJoinToken {
+    /// For how many seconds it counts: at most 30 days.
+    pub valid_s: u64,
+}
+
+/// A token, told once: the cluster keeps no more than its hash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JoinToken {
+    /// Stands for it in lists.
+    pub id: String,
+    /// What a server shows.
+    pub secret: String,
+    /// The SHA-256 of the cluster's certificate authority, by which the server knows the cluster.
+    pub authority: String,
+    /// Where the server that was asked takes requests of the API.
+    pub api: String,
+    /// Until when it counts, in milliseconds since 1970.
+    pub until_unix_ms: u64,
+}
+
+/// A token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JoinTokenInfo {
+    /// As in [`JoinToken`].
+    pub id: String,
+    /// As in [`JoinToken`].
+    pub until_unix_ms: u64,
+    /// A server has joined by it.
+    pub used: bool,
+}
+
+/// What a new server asks, with no identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Join {
+    /// Of a token.
+    pub secret: String,
+    /// Its public key, as in [`CreateIdentity`].
+    pub key: String,
+}
+
+/// What a new server needs to join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Joined {
+    /// The server's, as PEM, by which it calls the others.
+    pub certificate: String,
+    /// That of the cluster's certificate authority, as PEM.
+    pub authority: String,
+    /// What all servers of the cluster want shown over their API.
+    pub token: String,
+    /// Where servers that are up take calls of others.
+    pub peers: Vec<String>,
+}
+
+/// The certificate of the cluster's certificate authority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AuthorityCertificate {
+    /// As PEM.
+    pub authority: String,
 }

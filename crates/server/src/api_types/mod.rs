@@ -77,6 +77,8 @@
 //! | POST `/v1/volumes/{name}/rights` | [`Grant`] | [`Done`] |
 //! | DELETE `/v1/volumes/{name}/rights?to=TEXT` | | [`Done`], once nobody acts by it any more |
 //! | POST `/v1/volumes/{name}/key` | [`RewrapKey`] | [`VolumeInfo`] |
+//! | POST `/v1/volumes/{name}/limits` | [`Limits`] | [`VolumeInfo`] |
+//! | POST `/v1/identities/{name}/limits` | [`Limits`] | [`IdentityInfo`] |
 //! | POST `/v1/volumes/{name}/reservation` | [`Reserve`] | [`Done`], once nobody else writes to it any more |
 //! | DELETE `/v1/volumes/{name}/reservation?from=HOLDER` | | [`Done`], once nobody who was connected writes to it any more |
 //! | GET `/v1/counters?each=BOOL` | | [`Counters`] |
@@ -114,8 +116,8 @@ pub use drives::{
     SetDriveUse,
 };
 pub use identities::{
-    CreateIdentity, FenceQuery, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Reserve, Right, RightInfo,
-    Role, WithdrawQuery,
+    AuthorityCertificate, CreateIdentity, CreateJoinToken, FenceQuery, Grant, IdentityCertificate, IdentityInfo, Join,
+    JoinToken, JoinTokenInfo, Joined, RenewIdentity, Reserve, Right, RightInfo, Role, WithdrawQuery,
 };
 pub use live::{
     Counters, CountersQuery, DriveCounters, GatewayCounters, LiveEvent, OperationCounters, OperationSum,
@@ -141,6 +143,9 @@ pub use volumes::{
     Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, RewrapKey, Scrub, ScrubState, SetRate,
     VolumeInfo, VolumeState, ZeroRange,
 };
+
+pub use described::LimitsShape;
+pub use tepal_model::{Limits, Rate};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -290,6 +295,19 @@ pub mod route {
     pub const VOLUME_RESERVATION: &str = "/v1/volumes/{name}/reservation";
     /// POST: by which key the volume's own is wrapped.
     pub const VOLUME_KEY: &str = "/v1/volumes/{name}/key";
+    /// GET: list of [`JoinTokenInfo`](super::JoinTokenInfo). POST of [`CreateJoinToken`](super::CreateJoinToken):
+    /// [`JoinToken`](super::JoinToken).
+    pub const JOIN_TOKENS: &str = "/v1/join-tokens";
+    /// DELETE: nobody joins by it any more.
+    pub const JOIN_TOKEN: &str = "/v1/join-tokens/{id}";
+    /// POST of [`Join`](super::Join): [`Joined`](super::Joined). For servers that have no identity yet.
+    pub const JOIN: &str = "/v1/join";
+    /// GET: [`AuthorityCertificate`](super::AuthorityCertificate), for whoever asks.
+    pub const AUTHORITY: &str = "/v1/authority";
+    /// [`Limits`](super::Limits) of a volume.
+    pub const VOLUME_LIMITS: &str = "/v1/volumes/{name}/limits";
+    /// [`Limits`](super::Limits) of an identity.
+    pub const IDENTITY_LIMITS: &str = "/v1/identities/{name}/limits";
     /// GET: list of [`ScheduleInfo`](super::ScheduleInfo), by name. POST of [`CreateSchedule`](super::CreateSchedule).
     pub const SCHEDULES: &str = "/v1/schedules";
     /// GET: [`ScheduleInfo`](super::ScheduleInfo). POST of [`ScheduleRules`](super::ScheduleRules), of the same volumes. DELETE: its

@@ -3,7 +3,7 @@
 use super::{BY_ID, Replica, ReplicaOf, Replication, SnapshotInfo, described};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tepal_model::{DriveId, Epoch, ServerId};
+use tepal_model::{DriveId, Epoch, Limits, ServerId};
 
 /// A volume. What servers would say that don't answer is missing from its state and its counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -43,6 +43,10 @@ pub struct VolumeInfo {
     #[serde(default)]
     #[schemars(with = "Vec<described::ServerText>")]
     pub keyless_servers: Vec<ServerId>,
+    /// How much may be asked for of it and its snapshots, by all clients of one server or gateway together.
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    #[schemars(with = "described::LimitsShape")]
+    pub limits: Limits,
     /// Imports that write to it.
     #[serde(default)]
     pub imports: u64,

@@ -4,8 +4,10 @@ use super::Answering;
 use crate::access::Claims;
 use crate::authority::MetadataAuthority;
 use crate::drives::Parts;
+use crate::throttle::Throttle;
 use crate::world::ServerWorld;
 use futures_util::future::LocalBoxFuture;
+use std::sync::Arc;
 use tepal_engine::{Authority, Engine, Question, Reply};
 use tepal_metadata::{KeyHash, Metadata, Right};
 use tepal_model::{IoError, ServerId};
@@ -60,6 +62,10 @@ impl Answering for EngineAnswers {
         let error = claim.check(right).err()?;
         // While others go on without this server, more may have been granted than it knows.
         if self.authority.may_serve() { refused(error) } else { Some(failed(VolumeFailure::Busy)) }
+    }
+
+    fn throttle(&self, by: &KeyHash) -> Option<Arc<Throttle>> {
+        self.claims.throttle_by(by)
     }
 
     fn standing(&self, sender: &Sender) -> Standing {

@@ -4,6 +4,7 @@ use super::lane::Lane;
 use super::visit::Visit;
 use crate::connection::{Moved, Refusals, Socket};
 use crate::data_threads::DataThreads;
+use crate::throttle::Throttle;
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;
 use std::collections::BTreeMap;
@@ -41,6 +42,10 @@ pub trait Answering: Send + Sync + 'static {
 
     /// What a caller is told that isn't allowed to ask that. `limited`: the key whose rights alone it has.
     fn refuses(&self, sender: &Sender, limited: Option<KeyHash>, request: &Request) -> Option<Answer>;
+    /// What holds the caller of this key to its limits. It's kept for as long as the connection.
+    fn throttle(&self, _by: &KeyHash) -> Option<Arc<Throttle>> {
+        None
+    }
 }
 
 /// Where callers of data lanes are received.

@@ -9,6 +9,7 @@
 use super::lane::Lane;
 use super::reception::{Done, Letters, Mailbox, Notice, Reception};
 use crate::connection::Socket;
+use crate::throttle::Throttle;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use std::io;
 use std::pin::Pin;
@@ -17,8 +18,8 @@ use std::task::{Context, Poll};
 use tepal_engine::{Question, Reply};
 use tepal_gateway::nbd::InFlight;
 use tepal_metadata::KeyHash;
-use tepal_wire::handshake::{Reason, Refused};
-use tepal_wire::message::{Message, Request};
+use tepal_wire::handshake::{Reason, Refused, Sender};
+use tepal_wire::message::{Message, Request, VolumeOperation};
 use tepal_wire::session::{Arrival, Pass};
 use tepal_wire::{Header, Inbox, Limits, MessageError, Outbox, Payload};
 
@@ -36,6 +37,8 @@ pub struct Visit {
     lane: Lane,
     /// The key whose rights alone the caller has.
     limited: Option<KeyHash>,
+    /// What holds the caller to its limits.
+    throttle: Option<Arc<Throttle>>,
     pass: Pass,
     mailbox: Arc<Mailbox>,
     /// `None` once the connection has gone.
@@ -100,7 +103,8 @@ impl Visit {
         inbox.set_limits(Limits::OPEN);
         let (in_flight, done, arrived) = (InFlight::new(), Vec::new(), Vec::new());
         let door = Some(Door { socket, inbox, outbox });
-        Visit { reception, lane, limited, pass, mailbox, door, in_flight, done, arrived, stopping: false }
+        let throttle = limited.as_ref().and_then(|key| reception.answering.throttle(key));
+        Visit { reception, lane, limited, throttle, pass, mailbox, door, in_flight, done, arrived, stopping: false }
     }
 
     /// Returns when the connection has gone and nothing of it is under way.
@@ -251,7 +255,7 @@ impl Visit {
                     let question = Question { view: header.view, revision: header.revision, request, payload };
                     let work = match refused {
                         Some(answer) => std::future::ready(answer.into()).boxed_local(),
-                        None => answering.answer(sender, question),
+                        None => self.answered(sender, question),
                     };
                     if let Poll::Ready(done) = self.in_flight.start(Job { done, work }) {
                         self.done.push(done);
@@ -268,6 +272,23 @@ impl Visit {
         }
         self.arrived = arrived;
         end
+    }
+
+    /// As soon as limits let the request through.
+    fn answered(&self, sender: Sender, question: Question) -> LocalBoxFuture<'static, Reply> {
+        let answering = &self.reception.answering;
+        match self.throttle.as_ref().filter(|throttle| throttle.is_limited()) {
+            None => answering.answer(sender, question),
+            Some(throttle) => {
+                let (throttle, answering) = (throttle.clone(), answering.clone());
+                let bytes = bytes_of(&question.request, &question.payload);
+                async move {
+                    throttle.pass(bytes).await;
+                    answering.answer(sender, question).await
+                }
+                .boxed_local()
+            }
+        }
     }
 
     fn push(&mut self, request: u64, slot: u16, reply: &Reply) {
@@ -343,4 +364,15 @@ impl Visit {
 
 fn fenced() -> Refused {
     Refused::new(Reason::Fenced, "the session has a newer connection, or the server a newer run")
+}
+
+/// What counts against a limit of bytes.
+fn bytes_of(request: &Request, payload: &Payload) -> u64 {
+    match request {
+        Request::Volume(request) => match request.operation {
+            VolumeOperation::Read { length, .. } => length.into(),
+            _ => payload.length(),
+        },
+        _ => 0,
+    }
 }

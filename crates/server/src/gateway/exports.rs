@@ -6,11 +6,13 @@ use crate::nbd::disk::{ExportedDisk, Terms};
 use crate::nbd::exports::{Missing, Wanted, name_of, only};
 use crate::news::in_a_moment;
 use crate::observed::Observations;
+use crate::throttle::Throttles;
 use crate::world::ServerWorld;
 use std::sync::Arc;
 use tepal_engine::Engine;
 use tepal_gateway::disk::{Exports, OpenError};
-use tepal_model::VolumeId;
+use tepal_metadata::Limited;
+use tepal_model::{Limits, VolumeId};
 use tokio::sync::watch;
 
 /// The volumes and snapshots, by their names as last heard of, or by [`BY_ID`](crate::api_types::BY_ID) and their ids.
@@ -20,6 +22,7 @@ pub struct GatewayExports {
     pub engine: Engine<ServerWorld>,
     pub observations: Observations,
     pub keyring: Keyring,
+    pub throttles: Throttles,
 }
 
 impl Exports for GatewayExports {
@@ -63,20 +66,23 @@ impl Exports for GatewayExports {
             unlocked
                 .map_err(|error| locked(format!("it's encrypted, and this gateway can't read or write it: {error}")))?;
         }
+        let throttle =
+            self.throttles.of(Limited::Volume(VolumeId(found.id)), |of| limits_in(&self.directory.borrow(), of));
+        let terms = Terms { throttles: vec![throttle], ..Terms::default() };
         Ok(match snapshot {
-            None => ExportedDisk::of_volume(volume, &self.observations, Terms::default()),
+            None => ExportedDisk::of_volume(volume, &self.observations, terms),
             Some(snapshot) => {
                 let called = name_of(&found.name, &snapshot.name);
-                ExportedDisk::of_snapshot(
-                    &volume,
-                    (snapshot.epoch, snapshot.size),
-                    called,
-                    &self.observations,
-                    Terms::default(),
-                )
+                ExportedDisk::of_snapshot(&volume, (snapshot.epoch, snapshot.size), called, &self.observations, terms)
             }
         })
     }
+}
+
+/// How much may be asked for, as servers say.
+pub fn limits_in(directory: &Directory, of: &Limited) -> Limits {
+    let is_it = |volume: &&DirectoryVolume| *of == Limited::Volume(VolumeId(volume.id));
+    directory.volumes.iter().find(is_it).map_or_else(Limits::default, |volume| volume.limits)
 }
 
 type Found<'a> = (&'a DirectoryVolume, Option<&'a DirectorySnapshot>);

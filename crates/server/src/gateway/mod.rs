@@ -21,9 +21,10 @@ use crate::log::{self, LogError};
 use crate::nbd::Front;
 use crate::observed::Observations;
 use crate::serve::Signals;
+use crate::throttle::Throttles;
 use crate::world::ServerWorld;
 use directory::Followed;
-use exports::GatewayExports;
+use exports::{GatewayExports, limits_in};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::io;
@@ -174,7 +175,10 @@ async fn serve(
     let engine = Engine::among(ServerWorld, Arc::new(Bystander), Arc::new(links.clone()));
     let followed = Followed::begin(first, engine.clone(), links.clone(), threads.clone()).await;
     let keyring = Keyring::new(config.keys.clone(), cluster);
-    let exports = GatewayExports { directory: followed.known(), engine, observations, keyring };
+    let throttles = Throttles::default();
+    let known = followed.known();
+    let exports =
+        GatewayExports { directory: followed.known(), engine, observations, keyring, throttles: throttles.clone() };
     let front =
         Front::open(config.listen.iter().map(|address| (address, Protection::default())), exports, &threads).await?;
     let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
@@ -183,7 +187,11 @@ async fn serve(
         tokio::select! {
             () = signals.any() => break,
             directory = news.recv() => match directory {
-                Some(directory) => followed.follow(directory).await,
+                Some(directory) => {
+                    followed.follow(directory).await;
+                    let now = known.borrow().clone();
+                    throttles.follow(|of| limits_in(&now, of));
+                }
                 None => break, // nobody asks any more: the process is ending
             },
         }

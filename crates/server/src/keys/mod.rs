@@ -138,8 +138,11 @@ impl Keyring {
     pub async fn draw(&self, name: &str, other: Option<&str>) -> Result<String, KeyError> {
         let (shared, name, other) = (self.shared.clone(), name.to_owned(), other.map(str::to_owned));
         blocking(move || {
-            other.map(|other| shared.unwrap(&name, &other)).transpose()?;
-            Ok(shared.key(&name, false)?.wrap(&VolumeKey::draw()))
+            let key = match other {
+                None => shared.key(&name, false)?,
+                Some(other) => shared.key_that_wrapped(&name, &other)?.0,
+            };
+            Ok(key.wrap(&VolumeKey::draw()))
         })
         .await
     }
@@ -188,7 +191,12 @@ async fn blocking<T: Send + 'static>(
 
 impl Shared {
     fn unwrap(&self, name: &str, wrapped: &str) -> Result<VolumeKey, KeyError> {
-        let by = |key: WrappingKey| key.unwrap(wrapped);
+        self.key_that_wrapped(name, wrapped).map(|(_, key)| key)
+    }
+
+    /// The key of this name, and the volume's key that it has wrapped.
+    fn key_that_wrapped(&self, name: &str, wrapped: &str) -> Result<(WrappingKey, VolumeKey), KeyError> {
+        let by = |key: WrappingKey| key.unwrap(wrapped).map(|unwrapped| (key, unwrapped));
         let opened = match by(self.key(name, false)?) {
             // What a command printed before may be old.
             Err(UnwrapError::AnotherKey) => by(self.key(name, true)?),
@@ -251,6 +259,22 @@ impl Shared {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.insert(name.to_owned(), (origin, key.clone()));
     }
+}
+
+/// The keys of a folder, by name, each with its kind: `key`, `passphrase` or `command`. Nothing of them is read.
+pub fn list(folder: &Path) -> Result<BTreeMap<String, &'static str>, KeyError> {
+    let system = |error| KeyError::System { path: folder.to_owned(), error };
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).map_err(system)? {
+        let file = entry.map_err(system)?.file_name();
+        let named = file.to_str().and_then(|file| file.rsplit_once('.')).filter(|(name, _)| is_name(name));
+        let Some((name, of_kind)) = named else { continue };
+        let Some(rank) = KINDS.iter().position(|kind| *kind == of_kind) else { continue };
+        // Of two files of one name, the one that counts.
+        let known = found.entry(name.to_owned()).or_insert(rank);
+        *known = rank.min(*known);
+    }
+    Ok(found.into_iter().map(|(name, rank)| (name, KINDS[rank])).collect())
 }
 
 /// Makes `NAME.key` in a folder, with a secret that is drawn at random. The folder is made too, if it isn't there.
@@ -349,10 +373,10 @@ fn run(path: &Path, line: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     };
+    end(&mut child); // what it has left behind, which would keep the pipe open
     if !status.success() {
         return Err(failed(format!("the command failed: {status}: run it by hand to see why")));
     }
-    end(&mut child); // what it has left behind, which would keep the pipe open
     let printed = reading.recv_timeout(until.saturating_duration_since(Instant::now()));
     printed.map_err(|_| failed(TOO_LONG.to_owned()))?.map_err(system)
 }

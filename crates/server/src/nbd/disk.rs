@@ -4,9 +4,11 @@ use crate::access::{Claim, Fence};
 use crate::api_types::SnapshotName;
 use crate::observed::meter::Operation;
 use crate::observed::{Client, Observations};
+use crate::throttle::{Connected, Throttle};
 use crate::world::ServerWorld;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tepal_engine::{Snapshot, Volume, Within};
 use tepal_gateway::disk::{Run, VirtualDisk};
 use tepal_metadata::Right;
@@ -47,6 +49,10 @@ pub struct Terms {
     pub fence: Option<(Arc<Fence>, u64)>,
     /// It's the client that alone may write.
     pub is_holder: bool,
+    /// How much may be asked for: of the volume, and by the client.
+    pub throttles: Vec<Arc<Throttle>>,
+    /// Counts as one of the client's connections.
+    pub _connected: Option<Arc<Connected>>,
 }
 
 impl Terms {
@@ -55,6 +61,15 @@ impl Terms {
             fence.check(*number)?;
         }
         self.claim.as_ref().map_or(Ok(()), |claim| claim.check(right))
+    }
+
+    /// Returns when a request of so many bytes may go on.
+    async fn pace(&self, client: &Client, bytes: u64) {
+        for throttle in &self.throttles {
+            if throttle.pass(bytes).await {
+                client.held_back.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether nothing may be written any more once these terms have been changed, not even what is under way.
@@ -183,6 +198,7 @@ impl VolumeDisk {
     }
 
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.terms.pace(&self.client, length).await;
         self.terms.check(Right::Read)?;
         let timing = self.client.meter.begin(Operation::Read, length);
         let read = timing.end(self.volume.read(offset, length).await);
@@ -191,8 +207,9 @@ impl VolumeDisk {
     }
 
     async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
-        self.may_change()?;
         let length = data.len() as u64;
+        self.terms.pace(&self.client, length).await;
+        self.may_change()?;
         let timing = self.client.meter.begin(Operation::Write, length);
         let write = |volume: Volume<ServerWorld>| {
             let data = data.clone();
@@ -204,12 +221,14 @@ impl VolumeDisk {
     }
 
     async fn flush(&self) -> Result<(), IoError> {
+        self.terms.pace(&self.client, 0).await;
         self.terms.check(Right::Read)?;
         let timing = self.client.meter.begin(Operation::Flush, 0);
         timing.end(self.volume.flush().await)
     }
 
     async fn trim(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        self.terms.pace(&self.client, 0).await;
         self.may_change()?;
         let timing = self.client.meter.begin(Operation::Discard, length);
         let trim = |volume: Volume<ServerWorld>| async move { volume.trim(offset, length).await };
@@ -219,6 +238,7 @@ impl VolumeDisk {
     }
 
     async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
+        self.terms.pace(&self.client, 0).await;
         self.may_change()?;
         let operation = if allocate { Operation::Write } else { Operation::Discard };
         let timing = self.client.meter.begin(operation, length);
@@ -239,6 +259,7 @@ pub struct SnapshotDisk {
 
 impl SnapshotDisk {
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.terms.pace(&self.client, length).await;
         self.terms.check(Right::Read)?;
         let timing = self.client.meter.begin(Operation::Read, length);
         let read = timing.end(self.snapshot.read(offset, length).await);

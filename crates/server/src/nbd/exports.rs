@@ -6,6 +6,7 @@ use crate::api_types::{BY_ID, SnapshotName, SourceName};
 use crate::authority::MetadataAuthority;
 use crate::news::in_a_moment;
 use crate::observed::Observations;
+use crate::throttle::Throttle;
 use crate::volumes::{NotServed, Volumes, is_alone};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ impl Exports for ServerExports {
         }
         let fence = (self.access.claims().fence(record.id), number);
         let fence = snapshot.is_none().then_some(fence);
-        let terms = Terms { claim, fence, is_holder: own.is_some() };
+        let terms = Terms { claim, fence, is_holder: own.is_some(), ..self.limits(record)? };
         let unavailable =
             |reason: NotServed| OpenError::Unavailable { name: name.to_owned(), reason: reason.to_string() };
         let volume = self.volumes.unlocked(record).await.map_err(unavailable)?;
@@ -140,6 +141,18 @@ impl ServerExports {
             Ok(Err(error)) => Err(unavailable(error.to_string())),
             Err(_) => Err(unavailable("some server may still act by an earlier reservation: try again".to_owned())),
         }
+    }
+
+    /// How much the client may ask for, and its place among its connections.
+    fn limits(&self, record: &VolumeRecord) -> Result<Terms, OpenError> {
+        let claims = self.access.claims();
+        let by = self.client.and_then(|key| claims.throttle_by(&key));
+        let connected = by.as_ref().map(Throttle::connect).transpose().map_err(|most| {
+            let text = format!("this identity has {most} connections to this server already, as many as it may");
+            OpenError::NotAllowed(text)
+        })?;
+        let throttles = by.into_iter().chain([claims.throttle(record.id)]).collect();
+        Ok(Terms { throttles, _connected: connected.map(Arc::new), ..Terms::default() })
     }
 
     /// What the client may know of.

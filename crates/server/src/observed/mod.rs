@@ -18,6 +18,8 @@ use tepal_model::{Epoch, VolumeId};
 #[derive(Debug, Default)]
 pub struct Observed {
     pub meter: Meter,
+    /// Requests that had to wait, as a limit said.
+    pub held_back: AtomicU64,
     clients: AtomicU64,
     /// By epoch, how many connections have a snapshot open; none of 0.
     snapshots: Mutex<BTreeMap<Epoch, u64>>,

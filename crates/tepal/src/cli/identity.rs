@@ -1,6 +1,7 @@
 //! `tepal identity`, and rights on volumes.
 
 use super::value;
+use super::{Limit, LimitsArguments};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use tepal_server::api::types::Role;
@@ -29,6 +30,19 @@ pub enum IdentityCommand {
         name: String,
         #[command(flatten)]
         files: FilesArguments,
+    },
+    /// Hold what a host asks for to so much a second, of each server; without options, show the limits
+    #[command(after_help = "Requests past a limit wait, in order. Connections past theirs are refused.\n\n\
+        Examples:\n  tepal identity limit web1 --iops 2000 --connections 16\n  tepal identity limit web1 --iops none")]
+    Limit {
+        /// Its name
+        #[arg(value_parser = value::name)]
+        name: String,
+        #[command(flatten)]
+        limits: LimitsArguments,
+        /// NBD connections to a server at a time, or none for as many as it likes
+        #[arg(long, value_name = "COUNT", value_parser = value::limit)]
+        connections: Option<Limit>,
     },
     /// Have an identity count no more: connections of it may do nothing from then on
     Revoke {

@@ -22,4 +22,10 @@ pub enum KeyCommand {
         #[arg(long, value_name = "DIR")]
         keys: PathBuf,
     },
+    /// List the keys of a folder, and where each comes from: a file, a passphrase or a command. None is shown
+    Ls {
+        /// The folder
+        #[arg(long, value_name = "DIR")]
+        keys: PathBuf,
+    },
 }

@@ -33,6 +33,9 @@ pub struct ServeArguments {
     /// A server of the cluster to join, if the data folder holds none: its peers' address. May be given again
     #[arg(long, value_name = "ADDR")]
     pub join: Vec<String>,
+    /// A file with what `tepal server token create` printed (-: standard input), by which this server joins if it hasn't yet
+    #[arg(long, value_name = "FILE", conflicts_with = "create")]
+    pub join_token: Option<PathBuf>,
     /// Where this server is: a name that all servers have which may be lost together with it. As before, if not said
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub site: Option<String>,

@@ -4,6 +4,7 @@ mod csi;
 mod dev;
 mod identity;
 mod key;
+mod limits;
 mod local;
 mod plex;
 mod replicate;
@@ -18,6 +19,7 @@ pub use csi::{CsiArguments, FenceName, Services};
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
 pub use identity::{FilesArguments, IdentityCommand};
 pub use key::KeyCommand;
+pub use limits::{Limit, LimitsArguments};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};
 pub use plex::{AttachPlexArguments, ParityArguments, PlexCommand};
 pub use replicate::{DemoteArguments, ReplicateArguments, ReplicateCommand};
@@ -26,7 +28,7 @@ pub use snapshot::SnapshotCommand;
 pub use storage::{
     AddDriveArguments, ClusterCommand, CreatePoolArguments, CreateVolumeArguments, DriveCommand, ExportArguments, Form,
     IMAGE_FORMATS, ImportArguments, LayoutCommand, PoolCommand, RebuildArguments, ReceiveArguments, SendArguments,
-    SendForm, ServerCommand, VolumeCommand,
+    SendForm, ServerCommand, TokenCommand, VolumeCommand,
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};

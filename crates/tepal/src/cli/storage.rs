@@ -1,5 +1,6 @@
 //! Servers, drives, pools, volumes and the cluster.
 
+use super::LimitsArguments;
 use super::value::{self, DrivePlace, Rate};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -45,10 +46,38 @@ pub enum ServerCommand {
         #[command(flatten)]
         wait: WaitArguments,
     },
+    /// Tokens by which servers join a cluster that others can reach, each one server
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Take a server without drives out of the cluster for good
     Rm {
         /// The server's id, as s2
         id: ServerId,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token by which one server may join, and print it
+    #[command(
+        after_help = "Bring it to the new machine, in a file that others can't read, and start the server there:\n  \
+        tepal serve --data /var/lib/tepal --join-token FILE --peers 10.0.0.2:7118 --api 10.0.0.2:7117 --drive /dev/sdb\n\
+        Whoever has the token can join a server to the cluster, until it was used or its time is over."
+    )]
+    Create {
+        /// For how many hours it counts, at most 720
+        #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=720))]
+        hours: u64,
+        /// Where the new server reaches the API of servers of the cluster [default: where the server that is asked listens]
+        #[arg(long, value_name = "HOST:PORT[,HOST:PORT...]")]
+        api: Option<String>,
+    },
+    /// List the tokens
+    Ls,
+    /// Have nobody join by a token any more
+    Rm {
+        /// As `tepal server token ls` prints it
+        id: String,
     },
 }
 
@@ -321,6 +350,19 @@ pub enum VolumeCommand {
         /// Only if it's reserved by this holder
         #[arg(long, value_name = "HOLDER", value_parser = value::name)]
         from: Option<String>,
+    },
+    /// Hold what clients ask of a volume to so much a second; without options, show the limits
+    #[command(
+        after_help = "Each server and gateway holds the limits by itself, for all its clients of the volume and its snapshots \
+        together: a volume that is used through two of them may have twice as much. Requests past a limit wait, in order.\n\n\
+        Examples:\n  tepal volume limit v0 --iops 500 --iops-burst 5000 --bandwidth 50M\n  tepal volume limit v0 --iops none"
+    )]
+    Limit {
+        /// The volume's name
+        #[arg(value_name = "VOLUME", value_parser = value::name)]
+        name: String,
+        #[command(flatten)]
+        limits: LimitsArguments,
     },
     /// List what was granted of a volume
     Rights {

@@ -1,5 +1,6 @@
 //! Values of arguments that are more than a word: checked here, so that what is wrong is refused before anything is done.
 
+use super::limits::Limit;
 use std::collections::BTreeSet;
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -53,6 +54,8 @@ pub enum ValueError {
     Place(String),
     #[error("'{0}' is not a list of servers: write it as s1 or s1,s2")]
     Group(String),
+    #[error("a limit is at least 1; `none` takes it away")]
+    NoCount,
     #[error("a rate is at least 1 byte a second; `auto` is as much as clients leave")]
     NoRate,
     #[error("'{0}' is not a time: write it as 1500ms or 3s")]
@@ -100,6 +103,19 @@ pub fn source(text: &str) -> Result<SourceName, ValueError> {
 
 pub fn size(text: &str) -> Result<u64, ValueError> {
     Ok(text.parse::<Size>()?.0)
+}
+
+/// A count or size from 1.
+pub fn count(text: &str) -> Result<u64, ValueError> {
+    match size(text)? {
+        0 => Err(ValueError::NoCount),
+        count => Ok(count),
+    }
+}
+
+/// The same, or `none`.
+pub fn limit(text: &str) -> Result<Limit, ValueError> {
+    if text == "none" { Ok(Limit::No) } else { count(text).map(Limit::Of) }
 }
 
 /// `50M` or `auto`.

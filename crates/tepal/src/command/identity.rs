@@ -1,6 +1,6 @@
 //! `tepal identity`, and `tepal volume grant`, `revoke`, `rights` and `fence`.
 
-use super::CommandError;
+use super::{CommandError, limit};
 use crate::cli::{FilesArguments, Global, IdentityCommand};
 use crate::client::Client;
 use crate::locate;
@@ -61,6 +61,9 @@ pub fn run(global: &Global, output: Output, command: IdentityCommand) -> Result<
             let days = files.days;
             let asked = |key| RenewIdentity { key, days };
             issue(&client, output, (&name, &path(route::IDENTITY_RENEW, &name)), &files, asked)?;
+        }
+        IdentityCommand::Limit { name, limits, connections } => {
+            limit::identity(&client, output, &name, (&limits, connections))?;
         }
         IdentityCommand::Revoke { name } => {
             let done: Done = client.delete(&path(route::IDENTITY, &name))?;

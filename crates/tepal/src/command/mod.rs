@@ -10,8 +10,10 @@ mod events;
 mod gateway;
 pub mod hold;
 mod identity;
+mod joining;
 mod key;
 mod layout;
+mod limit;
 mod migration;
 mod offline;
 mod overlay;
@@ -76,6 +78,8 @@ pub enum CommandError {
     Identity(#[from] identity::IdentityError),
     #[error(transparent)]
     Key(#[from] tepal_server::keys::KeyError),
+    #[error(transparent)]
+    Limit(#[from] limit::LimitError),
     #[error(transparent)]
     Pool(#[from] pool::PoolError),
     #[error(transparent)]

@@ -1,6 +1,6 @@
 //! `tepal serve`: settings from the command line and the file, then the server takes over.
 
-use super::CommandError;
+use super::{CommandError, joining};
 use crate::cli::{Global, ServeArguments};
 use crate::output::Outcome;
 use tepal_server::config::{Config, ConfigError, DriveSettings, Settings};
@@ -9,6 +9,8 @@ use tepal_server::config::{Config, ConfigError, DriveSettings, Settings};
 pub enum ServeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Joining(#[from] joining::JoiningError),
     #[error(transparent)]
     Server(#[from] tepal_server::ServeError),
     #[error("the process can't leave its session: {0}")]
@@ -24,8 +26,13 @@ fn serve(global: &Global, arguments: ServeArguments) -> Result<(), ServeError> {
         nix::unistd::setsid().map_err(ServeError::Session)?;
     }
     let file = arguments.config.as_deref().map(Settings::read).transpose().map_err(ConfigError::from)?;
+    let token = arguments.join_token.clone();
     let settings = Settings { identity: global.identity.clone(), ..settings(arguments) };
-    let config = Config::new(settings.or(file.unwrap_or_default()))?;
+    let mut settings = settings.or(file.unwrap_or_default());
+    if let Some(token) = token {
+        joining::prepare(&mut settings, &token)?;
+    }
+    let config = Config::new(settings)?;
     Ok(tepal_server::serve(config)?)
 }
 

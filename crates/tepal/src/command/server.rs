@@ -2,15 +2,18 @@
 
 use super::CommandError;
 use super::drive::{DriveArgumentError, Emptying, emptied};
+use super::joining::Token;
 use super::status::server_state;
 use super::wait::Waited;
-use crate::cli::{Global, ServerCommand};
+use crate::cli::{Global, ServerCommand, TokenCommand};
 use crate::client::{Client, ClientError};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
 use serde_json::json;
 use tepal_model::ServerId;
-use tepal_server::api::types::{Done, DriveInfo, ServerInfo, ServerState, SetDraining, path, route};
+use tepal_server::api::types::{
+    CreateJoinToken, Done, DriveInfo, JoinToken, JoinTokenInfo, ServerInfo, ServerState, SetDraining, path, route,
+};
 
 pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Outcome, CommandError> {
     let client = locate::client(global)?;
@@ -24,12 +27,38 @@ pub fn run(global: &Global, output: Output, command: ServerCommand) -> Result<Ou
             output.show(&server, page)?;
         }
         ServerCommand::Drain { id, cancel, wait } => drain(&client, output, id, !cancel, wait.waits())?,
+        ServerCommand::Token(command) => token(&client, output, command)?,
         ServerCommand::Rm { id } => {
             let _: Done = client.delete(&path(route::SERVER, &id.to_string()))?;
             output.show(&json!({ "removed": id }), |_| format!("server {id} is removed"))?;
         }
     }
     Ok(Outcome::Done)
+}
+
+fn token(client: &Client, output: Output, command: TokenCommand) -> Result<(), CommandError> {
+    match command {
+        TokenCommand::Create { hours, api } => {
+            let made: JoinToken = client.post(route::JOIN_TOKENS, &CreateJoinToken { valid_s: hours * 3600 })?;
+            let servers = api.unwrap_or(made.api).split(',').map(str::to_owned).collect();
+            let token = Token { servers, authority: made.authority, secret: made.secret }.to_string();
+            let answer = json!({ "id": made.id, "token": token, "until_unix_ms": made.until_unix_ms });
+            output.show(&answer, |_| token.clone())?;
+        }
+        TokenCommand::Ls => {
+            let tokens: Vec<JoinTokenInfo> = client.get(route::JOIN_TOKENS)?;
+            let row = |token: &JoinTokenInfo| {
+                let used = if token.used { "yes" } else { "no" };
+                vec![token.id.clone(), output::time(token.until_unix_ms), used.to_owned()]
+            };
+            output.show(&tokens, |tokens| output::table(&["token", "until (utc)", "used"], tokens.iter().map(row)))?;
+        }
+        TokenCommand::Rm { id } => {
+            let done: Done = client.delete(&path(route::JOIN_TOKEN, &id))?;
+            output.show(&done, |_| format!("token {id} is removed: nobody joins by it any more"))?;
+        }
+    }
+    Ok(())
 }
 
 fn drain(client: &Client, output: Output, id: ServerId, draining: bool, waits: bool) -> Result<(), CommandError> {

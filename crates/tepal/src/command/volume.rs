@@ -2,7 +2,7 @@
 
 use super::status::volume_state;
 use super::wait::{self, Left, Waited};
-use super::{CommandError, identity, migration, transfer};
+use super::{CommandError, identity, limit, migration, transfer};
 use crate::cli::{CreateVolumeArguments, Global, VolumeCommand};
 use crate::client::Client;
 use crate::locate;
@@ -83,6 +83,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
         VolumeCommand::Grant { name, right, to } => identity::grant(&client, output, &name, right, to)?,
         VolumeCommand::Revoke { name, to } => identity::revoke(&client, output, &name, &to)?,
         VolumeCommand::Fence { name, from } => identity::fence(&client, output, &name, from.as_deref())?,
+        VolumeCommand::Limit { name, limits } => limit::volume(&client, output, &name, &limits)?,
         VolumeCommand::Rights { name } => identity::rights(&client, output, &name)?,
         VolumeCommand::Rename { name, new_name } => {
             let volume: VolumeInfo = client.post(&path(route::VOLUME_RENAME, &name), &RenameVolume { new_name })?;
@@ -281,7 +282,7 @@ fn list(volumes: &[VolumeInfo]) -> String {
             volume.name.clone(),
             output::size(volume.size),
             output::size(volume.allocated),
-            outline(&volume.layout),
+            outline(&volume.layout) + if volume.key.is_some() { ", encrypted" } else { "" },
             volume.pool.clone(),
             volume_state(volume.state).to_owned(),
             volume.origin.clone().unwrap_or_default(),
@@ -323,6 +324,9 @@ fn page(volume: &VolumeInfo) -> String {
     if let (Some(key), [_, ..]) = (&volume.key, &volume.keyless_servers[..]) {
         let servers: Vec<String> = volume.keyless_servers.iter().map(ToString::to_string).collect();
         facts.push(("can't read it", format!("{}: key '{key}' isn't in their folders of keys", servers.join(", "))));
+    }
+    if !volume.limits.is_none() {
+        facts.push(("limits", limit::said(&volume.limits)));
     }
     facts.extend(volume.reserved_by.iter().map(|holder| ("reserved by", holder.clone())));
     facts.extend(volume.origin.iter().map(|origin| ("clone of", origin.clone())));

@@ -4,7 +4,7 @@
 
 use super::{Change, Draft, check_name};
 use crate::access::{
-    Access, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, ReservationRecord, Right, Role,
+    Access, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, Limited, ReservationRecord, Right, Role,
 };
 use crate::command::{Command, Reply};
 use crate::record::VolumeRecord;
@@ -35,6 +35,10 @@ impl Draft {
             Command::Withdraw { volume, to } => self.withdraw(volume, to),
             Command::Reserve { volume, holder, take } => self.reserve(volume, holder, *take),
             Command::Release { volume, from } => self.release(volume, from.as_deref()),
+            Command::LimitVolume { .. } | Command::LimitIdentity { .. } => self.carry_out_of_limits(command),
+            Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
+                self.carry_out_of_join_tokens(command)
+            }
             _ => self.carry_out_of_volume_keys(command),
         }
     }
@@ -61,7 +65,13 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    fn add_identity(&mut self, name: &str, role: Role, groups: &[String], key: KeyHash) -> Result<Reply, Refusal> {
+    pub(super) fn add_identity(
+        &mut self,
+        name: &str,
+        role: Role,
+        groups: &[String],
+        key: KeyHash,
+    ) -> Result<Reply, Refusal> {
         check_name(Thing::Identity, name)?;
         if role == Role::Revoked {
             return Err(Refusal::NoIdentity(name.to_owned()));
@@ -126,6 +136,7 @@ impl Draft {
                 self.note(AccessChange::IdentityGone(name.to_owned()));
             }
         }
+        self.drop_limits_of(&Limited::Identity(name.to_owned()));
         let of_it = self.state.access.grants.keys().filter(|(_, to)| to == name).cloned();
         for (volume, to) in of_it.collect::<Vec<_>>() {
             self.drop_grant(volume, to);
@@ -233,7 +244,7 @@ impl Draft {
         self.note(AccessChange::Identity(record));
     }
 
-    fn identity(&self, name: &str) -> Result<IdentityRecord, Refusal> {
+    pub(super) fn identity(&self, name: &str) -> Result<IdentityRecord, Refusal> {
         let found = self.state.access.identities.get(name);
         found.map(|record| IdentityRecord::clone(record)).ok_or_else(|| Refusal::NoIdentity(shown(name)))
     }

@@ -6,13 +6,13 @@ use crate::refusal::{Refusal, Thing};
 use crate::state::State;
 use tepal_model::{ServerId, VolumeId};
 
-fn key(number: u32) -> KeyHash {
+pub fn key(number: u32) -> KeyHash {
     let mut hash = [0; 32];
     hash[..4].copy_from_slice(&number.to_le_bytes());
     KeyHash(hash)
 }
 
-fn add(name: &str, role: Role, groups: &[&str], number: u32) -> Command {
+pub fn add(name: &str, role: Role, groups: &[&str], number: u32) -> Command {
     let groups = groups.iter().map(|&group| group.to_owned()).collect();
     Command::AddIdentity { name: name.to_owned(), role, groups, key: key(number) }
 }
@@ -29,7 +29,7 @@ fn authority() -> Command {
     Command::AddAuthority { certificate: "PEM".to_owned(), server: ServerId(1) }
 }
 
-fn with_authority() -> State {
+pub fn with_authority() -> State {
     let mut state = cluster(&[(1, 1)]);
     done(&mut state, create("v", "stripe"));
     done(&mut state, authority());

@@ -6,13 +6,17 @@ use crate::conditions::Versioned;
 use crate::refusal::Refusal;
 
 impl Draft {
+    /// Of commands that have another one inside; others are refused.
+    pub(super) fn carry_out_conditional(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        match command {
+            Command::Once { command, .. } => self.carry_out(command),
+            Command::IfMatch { thing, expected, command } => self.carry_out_if(thing, expected, command),
+            _ => Err(Refusal::NoAuthority),
+        }
+    }
+
     /// A thing that isn't there has no tag: the command itself says what is missing.
-    pub(super) fn carry_out_if(
-        &mut self,
-        thing: &Versioned,
-        expected: &[String],
-        command: &Command,
-    ) -> Result<Reply, Refusal> {
+    fn carry_out_if(&mut self, thing: &Versioned, expected: &[String], command: &Command) -> Result<Reply, Refusal> {
         match self.state.tag_of(thing) {
             Some(current) if !expected.contains(&current) => {
                 Err(Refusal::OtherRevision { expected: expected.join(", "), current })

@@ -19,7 +19,7 @@
 
 mod access;
 #[cfg(test)]
-mod access_tests;
+pub mod access_tests;
 #[cfg(test)]
 mod clone_tests;
 mod cluster;
@@ -34,6 +34,12 @@ mod folds;
 mod ids;
 #[cfg(test)]
 mod import_tests;
+#[cfg(test)]
+mod join_token_tests;
+pub mod join_tokens;
+#[cfg(test)]
+mod limit_tests;
+mod limits;
 #[cfg(test)]
 mod migration_tests;
 mod migrations;
@@ -212,8 +218,7 @@ impl Draft {
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
             Command::RecordEvent { kind, subject, text } => self.record_event(kind, subject, text),
             Command::Schedule(command) => self.carry_out_of_schedule(command),
-            Command::Once { command, .. } => self.carry_out(command),
-            Command::IfMatch { thing, expected, command } => self.carry_out_if(thing, expected, command),
+            Command::Once { .. } | Command::IfMatch { .. } => self.carry_out_conditional(command),
             about_access => self.carry_out_of_access(about_access),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
+use crate::access::Limited;
 use crate::command::{GROWS_CLEARED, ROLLBACKS_NOTED, Reply};
 use crate::record::{Cleared, ColumnRecord, HolderRecord, ImportRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
@@ -165,6 +166,7 @@ impl Draft {
         self.drop_snapshots_of(volume.id);
         self.drop_grants_of(volume.id);
         self.drop_key_of(volume.id);
+        self.drop_limits_of(&Limited::Volume(volume.id));
         self.drop_schedules_of(&volume);
         volume.state = VolumeState::Deleting;
         let map = volume.map;

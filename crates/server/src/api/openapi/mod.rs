@@ -125,18 +125,21 @@ fn problems(operation: &Operation) -> impl Iterator<Item = ProblemType> {
     };
     let changes = operation.method != Method::GET;
     let (has_body, has_name) = (!matches!(operation.body, Content::Nothing), operation.path.contains('{'));
+    // A page or a document, which is in the binary.
+    let is_file = operation.is_open && matches!(operation.answer, Content::Other(_));
+    let is_shown = operation.is_open && !is_file;
     let says = has_body || has_name || operation.query.is_some();
     [
         (BadRequest, says || is_conditional(operation)),
         (Unauthorized, !operation.is_open),
-        (Forbidden, !operation.is_open),
-        (NotFound, !operation.is_open && (has_name || operation.query.is_some() || has_body)),
-        (Conflict, changes || has_name),
+        (Forbidden, !is_file),
+        (NotFound, !is_file && (has_name || operation.query.is_some() || has_body)),
+        (Conflict, changes || has_name || is_shown),
         (PreconditionFailed, is_conditional(operation)),
         (TooLarge, has_body),
         (KeyReused, is_keyed(operation)),
-        (Internal, !operation.is_open),
-        (Unavailable, !operation.is_open),
+        (Internal, !is_file),
+        (Unavailable, !is_file),
         (OutOfSpace, changes),
     ]
     .into_iter()

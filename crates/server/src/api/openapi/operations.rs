@@ -5,17 +5,19 @@ use crate::api::document::{DOCS, OPENAPI};
 use crate::api::exposition;
 use crate::api::types::route;
 use crate::api::types::{
-    AddDrive, ChangeCluster, CheckParity, CloneSnapshot, ClusterInfo, Counters, CountersQuery, CreateIdentity,
-    CreatePool, CreateSchedule, CreateSnapshot, CreateVolume, DiffQuery, Directory, Done, DriveInfo, DriveRemoved,
-    FenceQuery, FinishImport, Flatten, Follow, ForceQuery, FoundDrive, GatewayNews, Grant, Hold, HoldsKnown,
-    IdentityCertificate, IdentityInfo, ImportQuery, Loss, MapRun, MigrationInfo, NameDrive, NoteImport, NoteReplica,
-    OffsetQuery, ParityChecked, PlexesInfo, PoolInfo, Range, RangeQuery, Receive, Received, Relayout, Removal,
-    RemoveVolumeQuery, RenameSnapshot, RenameVolume, RenewIdentity, ReplaceDrive, ReplicaQuery, Replication, Reserve,
-    ResizeVolume, RewrapKey, RightInfo, ScheduleInfo, ScheduleRules, ScheduleRun, Scrub, ScrubQuery, ServerInfo,
-    SetDraining, SetDriveUse, SetRate, ShowSnapshotQuery, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval,
-    SqlQuery, SqlRows, Status, TOTAL, Usage, VolumeInfo, VolumesQuery, WithdrawQuery, ZeroRange,
+    AddDrive, AuthorityCertificate, ChangeCluster, CheckParity, CloneSnapshot, ClusterInfo, Counters, CountersQuery,
+    CreateIdentity, CreateJoinToken, CreatePool, CreateSchedule, CreateSnapshot, CreateVolume, DiffQuery, Directory,
+    Done, DriveInfo, DriveRemoved, FenceQuery, FinishImport, Flatten, Follow, ForceQuery, FoundDrive, GatewayNews,
+    Grant, Hold, HoldsKnown, IdentityCertificate, IdentityInfo, ImportQuery, Join, JoinToken, JoinTokenInfo, Joined,
+    Loss, MapRun, MigrationInfo, NameDrive, NoteImport, NoteReplica, OffsetQuery, ParityChecked, PlexesInfo, PoolInfo,
+    Range, RangeQuery, Receive, Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot, RenameVolume,
+    RenewIdentity, ReplaceDrive, ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo, ScheduleInfo,
+    ScheduleRules, ScheduleRun, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetRate, ShowSnapshotQuery,
+    SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL, Usage, VolumeInfo,
+    VolumesQuery, WithdrawQuery, ZeroRange,
 };
 use crate::api::{METRICS, SHUTDOWN};
+use crate::api_types::LimitsShape;
 use axum::http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
@@ -110,6 +112,11 @@ fn delete(path: &'static str) -> (Method, &'static str) {
     (Method::DELETE, path)
 }
 
+/// Of whoever asks.
+fn open(operation: Operation) -> Operation {
+    Operation { is_open: true, ..operation }
+}
+
 pub fn all() -> Vec<Operation> {
     let all =
         [cluster(), drives(), pools(), volumes(), layouts(), data(), snapshots(), schedules(), access(), replication()];
@@ -118,7 +125,6 @@ pub fn all() -> Vec<Operation> {
 
 fn cluster() -> Vec<Operation> {
     let of = |place, id, summary| operation(place, "Cluster", id, summary);
-    let open = |operation: Operation| Operation { is_open: true, ..operation };
     let other = |content, operation: Operation| Operation { answer: Content::Other(content), ..operation };
     vec![
         of(get(route::STATUS), "status", "Health at a glance").answer::<Status>(),
@@ -217,6 +223,10 @@ fn volumes() -> Vec<Operation> {
             .tagged(),
         of(post(route::VOLUME_KEY), "rewrapVolumeKey", "Has the key of an encrypted volume wrapped by another one")
             .body::<RewrapKey>()
+            .answer::<VolumeInfo>()
+            .tagged(),
+        of(post(route::VOLUME_LIMITS), "limitVolume", "Holds what clients ask of a volume to so much a second")
+            .body::<LimitsShape>()
             .answer::<VolumeInfo>()
             .tagged(),
         of(get(route::VOLUME_LOSS), "showLoss", "What of a volume only failed drives had").answer::<Loss>(),
@@ -352,6 +362,21 @@ fn access() -> Vec<Operation> {
         of(post(route::IDENTITY_RENEW), "renewIdentity", "Signs another one; the last one counts too")
             .body::<RenewIdentity>()
             .answer::<IdentityCertificate>(),
+        of(post(route::IDENTITY_LIMITS), "limitIdentity", "Holds what a host asks for to so much a second")
+            .body::<LimitsShape>()
+            .answer::<IdentityInfo>(),
+        of(get(route::JOIN_TOKENS), "listJoinTokens", "Tokens by which servers join").answer::<Vec<JoinTokenInfo>>(),
+        of(post(route::JOIN_TOKENS), "createJoinToken", "Makes a token by which one server may join")
+            .body::<CreateJoinToken>()
+            .answer::<JoinToken>(),
+        of(delete(route::JOIN_TOKEN), "removeJoinToken", "Nobody joins by it any more").answer::<Done>(),
+        open(of(post(route::JOIN), "join", "For a new server, which shows a token")).body::<Join>().answer::<Joined>(),
+        open(of(
+            get(route::AUTHORITY),
+            "showAuthority",
+            "For a new server: the certificate of the cluster's authority",
+        ))
+        .answer::<AuthorityCertificate>(),
         of(delete(route::IDENTITY), "revokeIdentity", "Its keys count no more").answer::<Done>(),
         of(post(CERTIFICATES), "signServer", "For servers: signs a server's certificate")
             .body::<SignServer>()
