@@ -85,8 +85,7 @@ fn issue<T: Serialize>(
         prepare(folder)?;
     }
     let pair = KeyPair::generate().map_err(IdentityError::from)?;
-    let digits = pair.der_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    let IdentityCertificate { certificate, authority } = client.post(route, &asked(digits))?;
+    let IdentityCertificate { certificate, authority } = client.post(route, &asked(public_digits(&pair)))?;
     let bundle = Bundle { certificate, key: pair.serialize_pem(), authority };
     match &files.to {
         None => output.show(&bundle, |Bundle { certificate, key, authority }| {
@@ -101,6 +100,11 @@ fn issue<T: Serialize>(
         }
     }
     Ok(())
+}
+
+/// The public key, as the API takes it.
+pub fn public_digits(pair: &KeyPair) -> String {
+    pair.der_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 const KEY: &str = "client-key.pem";

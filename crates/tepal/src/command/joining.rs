@@ -2,9 +2,10 @@
 //!
 //! The token is shown to none but the cluster that made it: its authority's certificate has the fingerprint that the token names.
 
+use super::identity::public_digits;
 use crate::client::{Client, ClientError};
 use crate::credentials::{self, CredentialsError};
-use rcgen::{KeyPair, PublicKeyData};
+use rcgen::KeyPair;
 use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
@@ -114,10 +115,10 @@ pub fn prepare(settings: &mut Settings, file: &Path) -> Result<(), JoiningError>
         }
         Err(error) => return Err(at(&key)(error)),
     };
-    let digits = pair.der_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = public_digits(&pair);
     let authority = authority_of(&token)?;
     let client = Client::new(token.servers.clone(), None).with_tls(credentials::by_authority(authority.as_bytes())?);
-    let joined: Joined = client.post(route::JOIN, &Join { secret: token.secret, key: digits })?;
+    let joined: Joined = client.post(route::JOIN, &Join { secret: token.secret, key })?;
     let files = [
         (folder.join("ca-cert.pem"), &joined.authority),
         (folder.join("client-cert.pem"), &joined.certificate),
