@@ -23,6 +23,15 @@ export function same(found, wanted, what) {
   check(JSON.stringify(found) === JSON.stringify(wanted), `${what}: ${JSON.stringify(found)}, not ${JSON.stringify(wanted)}`);
 }
 
+/** Looks again until the answer is the wanted one: servers of a busy machine lose each other for a moment. */
+export async function becomes(look, wanted, what) {
+  const end = Date.now() + LIMIT;
+  while (JSON.stringify(look()) !== JSON.stringify(wanted)) {
+    check(Date.now() < end, `${what}: ${JSON.stringify(look())}, not ${JSON.stringify(wanted)}`);
+    await new Promise((go) => setTimeout(go, 100));
+  }
+}
+
 export const tepal = (...words) => execFileSync(TEPAL, ["--dir", DIR, ...words], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
 export const json = (...words) => JSON.parse(tepal("-o", "json", ...words));
 

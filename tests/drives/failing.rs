@@ -3,7 +3,7 @@
 use crate::cluster::Plan;
 use crate::filesystems::obstacle;
 use crate::nbd::{Ledger, Writer};
-use crate::power::{Media, Operation, Shelf};
+use crate::power::{Media, Operation, Shelf, close_folder};
 use crate::program::until;
 use crate::{need, skip};
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn a_spare_steps_in_for_a_drive_whose_reads_writes_or_flushes_fail_and_nobody_ha
         cluster.wait_until_healthy("v0");
         writer.go_on_for(300);
         cluster.tepal(&["drive", "rm", &failed]).succeeded();
-        shown.umount_and_join().expect("nobody uses it any more");
+        close_folder(&folder, shown);
         until("all to be well", SOON, || (cluster.ask(&["status"])["health"] == "ok").then_some(()));
         writer.finish().compare(&mut cluster.connect("v0"));
         cluster.scrub_finds_nothing("v0");

@@ -27,12 +27,8 @@ impl Mounted {
         Mounted { at: at.to_owned() }
     }
 
-    /// A process that another test starts has our open files until it becomes another program, so "busy" may be untrue in a moment.
     pub fn unmount(self) {
-        program::until("the filesystem to be unmounted", BUSY, || {
-            let ended = run(&mut command("umount", [&self.at]));
-            if ended.stderr.contains("busy") { None } else { Some(ended.succeeded()) }
-        });
+        unmount(&self.at);
     }
 }
 
@@ -41,6 +37,14 @@ impl Drop for Mounted {
         // Fails if it was unmounted already; lazily, as its disk may be gone.
         run(command("umount", ["--lazy"]).arg(&self.at));
     }
+}
+
+/// A process that another test starts has our open files until it becomes another program, so "busy" may be untrue in a moment.
+pub fn unmount(at: &Path) {
+    program::until("the filesystem to be unmounted", BUSY, || {
+        let ended = run(&mut command("umount", [at]));
+        if ended.stderr.contains("busy") { None } else { Some(ended.succeeded()) }
+    });
 }
 
 pub fn make_ext4(device: &Path) {

@@ -8,7 +8,7 @@ mod media;
 mod shelf;
 
 use crate::cluster::{Cluster, Plan, tepal};
-use crate::filesystems::{Mounted, make_ext4, obstacle};
+use crate::filesystems::{Mounted, make_ext4, obstacle, unmount};
 use crate::nbd::{Ledger, Writer, noise};
 use crate::program::{command, run, until};
 use crate::{need, skip};
@@ -109,7 +109,7 @@ impl Rig {
         let Powered { filesystem, disk, folder } = self.powered.take().expect("it's plugged in");
         filesystem.unmount();
         disk.detach(&folder_of(&self.cluster).join("metadata"));
-        folder.umount_and_join().expect("nobody uses it any more");
+        close_folder(&folder_of(&self.cluster), folder);
     }
 
     fn check_drives(&self) {
@@ -127,6 +127,12 @@ impl Drop for Rig {
             self.cluster.kill();
         }
     }
+}
+
+/// A killed process's files stay open until the kernel has ended its requests to io_uring.
+pub fn close_folder(at: &Path, folder: fuser::BackgroundSession) {
+    unmount(at);
+    folder.umount_and_join().expect("it isn't mounted any more");
 }
 
 fn folder_of(cluster: &Cluster) -> PathBuf {
