@@ -31,8 +31,12 @@ pub struct Migration {
     pub from: Laid,
     /// How the target's does.
     pub to: Laid,
-    /// How many chunks there were when it began: as many as the longest of the volumes and snapshots that go.
+    /// The chunk in which the range begins that goes; 0 if the volumes go from their beginning on.
+    pub first: u64,
+    /// How many chunks there were when it began: those of the range, or as many as the longest of the volumes and snapshots that go.
     pub chunks: u64,
+    /// Whether the range ends there. If not, everything behind is of it too, however long the volumes become.
+    pub ends: bool,
     /// Of the order of chunks.
     pub seed: u64,
     /// Up to which position chunks are new.
@@ -69,12 +73,28 @@ impl Migration {
     /// Which chunk is at a position of the order.
     fn chunk_at(&self, position: u64) -> u64 {
         let position = if self.reversed { self.chunks - 1 - position } else { position };
-        Scatter::new(self.chunks, self.seed).chunk(position)
+        self.first + Scatter::new(self.chunks, self.seed).chunk(position)
     }
 
-    /// Of the chunk that a byte of the volumes is in.
-    pub(crate) fn phase(&self, offset: u64) -> Phase {
+    /// Whether only a part of the volumes goes.
+    pub fn is_of_a_part(&self) -> bool {
+        self.first > 0 || self.ends
+    }
+
+    /// Whether a byte of the volumes is in the range that goes.
+    pub(crate) fn covers(&self, offset: u64) -> bool {
         let chunk = offset / self.chunk();
+        chunk >= self.first && !(self.ends && chunk - self.first >= self.chunks)
+    }
+
+    /// The map that was the source when it began.
+    pub fn began(&self) -> MapId {
+        if self.reversed { self.target } else { self.source }
+    }
+
+    /// Of the chunk that a byte of the range is in.
+    pub(crate) fn phase(&self, offset: u64) -> Phase {
+        let chunk = (offset / self.chunk()).saturating_sub(self.first);
         if chunk >= self.chunks {
             return Phase::New;
         }
@@ -87,7 +107,7 @@ impl Migration {
         }
     }
 
-    /// The map that serves a byte.
+    /// The map that serves a byte of the range.
     pub(crate) fn serves(&self, offset: u64) -> MapId {
         if self.phase(offset) == Phase::Old { self.source } else { self.target }
     }
@@ -139,7 +159,9 @@ mod tests {
             target: MapId(2),
             from: laid("mirror:2"),
             to: laid("stripe"),
+            first: 0,
             chunks,
+            ends: false,
             seed: 5,
             done,
             fence,
@@ -181,6 +203,20 @@ mod tests {
             };
             assert_eq!(back.phase(chunk * CHUNK), expected);
         }
+    }
+
+    #[test]
+    fn of_a_range_that_goes_only_its_own_chunks_change_their_map() {
+        let mut now = Migration { first: 3, ends: true, ..migration(4, (1, 3), false) };
+        let covered = |now: &Migration| (0..9).filter(|chunk| now.covers(chunk * CHUNK + 1)).collect::<Vec<_>>();
+        assert_eq!(covered(&now), [3, 4, 5, 6]);
+        assert!(now.fenced().all(|bytes| now.covers(bytes.start) && now.phase(bytes.start) == Phase::Fenced));
+        let of = |now: &Migration, phase| (3..7).filter(|chunk| now.phase(chunk * CHUNK) == phase).count();
+        assert_eq!([Phase::New, Phase::Fenced, Phase::Old].map(|phase| of(&now, phase)), [1, 2, 1]);
+        assert!(now.is_of_a_part());
+        now.ends = false;
+        assert_eq!(covered(&now), [3, 4, 5, 6, 7, 8], "what the volume grows by is of its last range");
+        assert_eq!(now.phase(8 * CHUNK), Phase::New);
     }
 
     #[test]

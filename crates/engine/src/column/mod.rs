@@ -41,11 +41,13 @@ use crate::rate::Rate;
 use crate::servers::follow::DriveStatus;
 use crate::view::View;
 use crate::volume::MapMigration;
+use crate::volume::table::Own;
 use background::Resolving;
 use flush::LostUnflushed;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
 use members::{BusyRegions, Member, Members, Presence};
+use migrating::Way;
 use migrating::takeover::TakeOver;
 use order::{Turn, WriteOrder};
 use patience::Patience;
@@ -120,6 +122,8 @@ pub(crate) struct State<W: World> {
     pub copies_since: View,
     /// The map's migration, as agreed.
     pub migration: Option<Arc<MapMigration>>,
+    /// What the map has by the table, where it doesn't have all of its volumes' bytes.
+    pub own: Option<Arc<Own>>,
     pub takeover: TakeOver,
 }
 
@@ -257,7 +261,7 @@ impl<W: World> Group<W> {
         column: Column,
         layout: &Layout,
         (members, placed): (Members<W>, Placed),
-        (view, epochs, migration): (View, Arc<Epochs>, Option<Arc<MapMigration>>),
+        (view, epochs, (migration, own)): (View, Arc<Epochs>, Way),
         repaired: Arc<AtomicU64>,
     ) -> Self {
         let copies = members.list.len();
@@ -278,9 +282,10 @@ impl<W: World> Group<W> {
             changes: 0,
             copies_since: 0,
             migration,
+            own,
             takeover: TakeOver::default(),
         };
-        let has_migrated = AtomicBool::new(state.migration.is_some());
+        let has_migrated = AtomicBool::new(state.migration.is_some() || state.own.is_some());
         let fragments = placed.fragments(layout);
         let shared = Shared {
             world: engine.world().clone(),

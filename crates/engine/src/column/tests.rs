@@ -18,6 +18,7 @@ mod leftovers;
 mod migrations;
 mod moves;
 mod pace;
+mod ranges;
 mod resolving;
 mod rig;
 mod room;

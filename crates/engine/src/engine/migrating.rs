@@ -35,7 +35,7 @@ impl<W: World> State<W> {
         let mut opened = Vec::new();
         // The volumes' own maps come first: this server may have missed all of an earlier migration, by which the data
         // of the present one has come.
-        for id in self.volumes.keys().filter_map(|id| now.volumes.get(id)).copied().collect::<BTreeSet<_>>() {
+        for id in self.volumes.keys().flat_map(|id| now.maps_of(*id)).collect::<BTreeSet<_>>() {
             if let Some(laid) = now.laid.get(&id) {
                 opened.extend(self.open_map(engine, &now, (id, laid)));
             }
@@ -53,17 +53,21 @@ impl<W: World> State<W> {
             if let Some(map) = goes.and_then(|id| self.maps.get(id)) {
                 volume.go_to(map.clone());
             }
+            if now.volumes.contains_key(&volume.id()) {
+                let ranges = now.ranges.get(&volume.id()).map(|ranges| &**ranges);
+                volume.part(ranges, |id| self.maps.get(&id).cloned());
+            }
         }
         for map in self.maps.values() {
             let agreed: Option<&Arc<_>> = now.migrations.values().find(|agreed| agreed.is_about(map.id()));
             let is_left = agreed.is_none()
                 && !now.volumes.is_empty()
-                && now.volumes.values().all(|id| *id != map.id())
-                && self.volumes.values().all(|volume| volume.map().id() != map.id());
+                && !now.is_in_use(map.id())
+                && self.volumes.values().all(|volume| !volume.lists(map.id()));
             match is_left {
                 true if map.is_cut_off() => {} // the map's end has begun
                 true => engine.end_left_map(map),
-                false => drop(map.set_migration(agreed)),
+                false => map.set_migration(agreed, now.own_of(map.id())),
             }
         }
         opened

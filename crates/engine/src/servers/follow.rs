@@ -10,10 +10,11 @@ use crate::servers::seat::Seated;
 use crate::view::View;
 use crate::volume::Map;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tepal_drive::Loss;
 use tepal_drive::world::World;
-use tepal_model::{DriveId, MapId, ServerId, VolumeId};
+use tepal_model::{DriveId, MapId, Ranges, ServerId, VolumeId};
 
 /// No server's id.
 const OUTSIDE: ServerId = ServerId(0);
@@ -31,9 +32,11 @@ pub struct ClusterView {
     pub places: BTreeMap<MapId, Arc<Places>>,
     /// The map of each volume: of a migrating volume, the source. Nothing changes for a volume that isn't named.
     pub volumes: BTreeMap<VolumeId, MapId>,
+    /// The ranges of the volumes that have several. Of these, `volumes` names the map of one.
+    pub ranges: BTreeMap<VolumeId, Arc<Ranges>>,
     /// How the data is laid out in these maps.
     pub laid: BTreeMap<MapId, Arc<Laid>>,
-    /// Migrations by their sources.
+    /// Migrations by their sources. Where only a range goes, the volume's ranges name the map that it began at until the end.
     pub migrations: BTreeMap<MapId, Arc<Migration>>,
 }
 
@@ -60,6 +63,29 @@ pub enum DriveStatus {
 }
 
 impl ClusterView {
+    /// The maps of a volume's ranges.
+    pub(crate) fn maps_of(&self, volume: VolumeId) -> Vec<MapId> {
+        match self.ranges.get(&volume) {
+            Some(ranges) => ranges.maps(),
+            None => self.volumes.get(&volume).copied().into_iter().collect(),
+        }
+    }
+
+    /// Whether a volume has any of its bytes in that map, by its record.
+    pub(crate) fn is_in_use(&self, map: MapId) -> bool {
+        self.volumes.values().any(|id| *id == map) || self.ranges.values().any(|ranges| ranges.has(map))
+    }
+
+    /// The bytes that a map has by the ranges of its volumes, which are the same for all of them; `None`: all bytes.
+    pub(crate) fn own_of(&self, map: MapId) -> Option<Vec<Range<u64>>> {
+        if let Some(ranges) = self.ranges.values().find(|ranges| ranges.has(map)) {
+            return Some(ranges.of(map));
+        }
+        // A range that goes to a map of its own is in the volume's ranges when it's there.
+        let about = self.migrations.values().find(|agreed| agreed.is_about(map))?;
+        (about.is_of_a_part() && about.began() != map).then(Vec::new)
+    }
+
     /// The primary of a column: a function of the agreed state alone. It's the server of the drive that has had its
     /// place and been up for the longest. If no drive is up, it's the server of the drive that returned first. Of
     /// several, it's the first in the order of the map. So a returned drive takes over no leadership, and a new

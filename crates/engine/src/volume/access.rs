@@ -35,15 +35,14 @@ impl<W: World> Volume<W> {
 
     /// The bytes as they are stored.
     pub(super) async fn read_stored(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
-        let map = self.map();
-        if self.migration().is_none() {
+        if let Some(map) = self.only_map() {
             match self.read_in(map, offset, length, at).await {
                 Ok(segments) => return Ok(segments),
                 Err(Undone::Io(error)) => return Err(error),
                 Err(Undone::Migrated(_)) => {}
             }
         }
-        Box::pin(self.read_migrating(offset, length, at)).await
+        Box::pin(self.read_routed(offset, length, at)).await
     }
 
     async fn read_in(&self, map: &Map<W>, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, Undone> {
@@ -65,8 +64,8 @@ impl<W: World> Volume<W> {
         self.at_primary(map, part.column, &Read { offset: part.offset, length: part.length(), at }, None).await
     }
 
-    /// Reads while the volume migrates. Parts that have migrated meanwhile are read again from the other map.
-    async fn read_migrating(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
+    /// Reads by the table. Parts that have migrated meanwhile are read again from the other map.
+    async fn read_routed(&self, offset: u64, length: u64, at: Option<Epoch>) -> Result<Segments, IoError> {
         'again: loop {
             let routed = self.routed(offset..offset + length);
             let read = |(map, bytes): (_, Range<u64>)| self.read_in(map, bytes.start, bytes.end - bytes.start, at);
@@ -97,10 +96,9 @@ impl<W: World> Volume<W> {
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
         let data = self.enciphered(offset, data)?;
-        let map = self.map();
-        if self.migration().is_some() {
-            return Box::pin(self.write_migrating(vec![Piece { offset, data, again: None }], fua)).await;
-        }
+        let Some(map) = self.only_map() else {
+            return Box::pin(self.write_routed(vec![Piece { offset, data, again: None }], fua)).await;
+        };
         let parts = map.striping().parts(offset, data.len() as u64);
         if let [part] = parts.as_slice() {
             let gather = Gather::from_iter([data.clone()]);
@@ -109,7 +107,7 @@ impl<W: World> Volume<W> {
                 Err(Undone::Io(error)) => Err(error),
                 Err(Undone::Migrated(again)) => {
                     let pieces = pieces_of(map, part, &Gather::from_iter([data]), &again);
-                    Box::pin(self.write_migrating(pieces, fua)).await
+                    Box::pin(self.write_routed(pieces, fua)).await
                 }
             };
         }
@@ -123,7 +121,7 @@ impl<W: World> Volume<W> {
         let migrated = migrated(parts.iter().zip(join_all(parts.iter().map(write)).await))?;
         if !migrated.is_empty() {
             let pieces = migrated.into_iter().flat_map(|(part, again)| pieces_of(map, part, &gather(part), &again));
-            Box::pin(self.write_migrating(pieces.collect(), fua)).await?;
+            Box::pin(self.write_routed(pieces.collect(), fua)).await?;
         }
         // A drive may have lost its part before another part was done, and have been the only one that had it.
         match lost_before.into_iter().find_map(|(group, before)| group.lost_since(before)) {
@@ -142,8 +140,8 @@ impl<W: World> Volume<W> {
         self.at_primary(map, part.column, &Write { offset: part.offset, data, fua }, again).await
     }
 
-    /// Writes while the volume migrates.
-    async fn write_migrating(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
+    /// Writes by the table, until all has been taken where the table says.
+    async fn write_routed(&self, mut pieces: Vec<Piece>, fua: bool) -> Result<(), IoError> {
         loop {
             let mut asked: Vec<Asked<W>> = Vec::new();
             for Piece { offset, data, again } in &pieces {

@@ -23,10 +23,7 @@ impl<W: World> Volume<W> {
     /// Compares code with data, in the stripes that begin within these bytes of the volume. With `repairs`, code that isn't that of its
     /// data is written again. `NotNow` while the volume is on its way to another layout.
     pub async fn check_code(&self, bytes: Range<u64>, repairs: bool) -> Result<CodeChecked, IoError> {
-        let map = self.map();
-        if self.migration().is_some() {
-            return Err(IoError::NotNow);
-        }
+        let Some(map) = self.only_map() else { return Err(IoError::NotNow) };
         let mut checked = CodeChecked::default();
         for (column, seat) in map.seats().iter().enumerate() {
             let Seated::Here(group) = seat.now() else { continue };

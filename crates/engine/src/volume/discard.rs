@@ -32,19 +32,22 @@ impl<W: World> Volume<W> {
         self.check_written(offset, length)?;
         let mut at = offset;
         while at < offset + length {
-            let map = self.map();
-            let step = match self.migration() {
-                None => (if allocate { ZEROS_STEP } else { ASKED_AT_ONCE }) * map.seats().len() as u64,
-                Some(_) => CHUNKS_AT_ONCE * CHUNK,
+            let (map, until) = self.map_at(at);
+            // Bytes of a range that stays go to one map.
+            let stays = until > map.striping().end_of_extent(at);
+            let step = match stays {
+                true => (if allocate { ZEROS_STEP } else { ASKED_AT_ONCE }) * map.seats().len() as u64,
+                false => CHUNKS_AT_ONCE * CHUNK,
             };
             let next = ((at / step + 1) * step).min(offset + length);
-            let mut left = match self.migration() {
-                None => self.zero_in(map, at..next, allocate, None).await?,
-                Some(_) => vec![(at..next, None)],
+            let next = if stays { next.min(until) } else { next };
+            let mut left = match stays {
+                true => self.zero_in(&map, at..next, allocate, None).await?,
+                false => vec![(at..next, None)],
             };
             while !left.is_empty() {
                 let some = left.split_off(left.len().saturating_sub(PARTS_AT_ONCE));
-                left.extend(Box::pin(self.zero_migrating(some, allocate)).await?);
+                left.extend(Box::pin(self.zero_routed(some, allocate)).await?);
             }
             at = next;
         }
@@ -116,7 +119,7 @@ impl<W: World> Volume<W> {
         Ok(steps_with(&range, held).map(|step| (column, step)).collect())
     }
 
-    async fn zero_migrating(
+    async fn zero_routed(
         &self,
         parts: Vec<(Range<u64>, Option<Again>)>,
         allocate: bool,

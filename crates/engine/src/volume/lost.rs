@@ -24,9 +24,10 @@ impl<W: World> Volume<W> {
                 Seated::There(..) => false,
             };
             if map.seats().iter().enumerate().all(is_gone) {
-                lost.push(0..self.size());
+                self.ranges_in(map.id()).iter().for_each(|own| add(&mut lost, own.start..own.end.min(self.size())));
                 continue;
             }
+            let ranges = self.ranges_in(map.id());
             for (column, seat) in map.seats().iter().enumerate() {
                 let parts = match seat.now() {
                     Seated::Here(group) => parts(group.lost(), |region| group.shared.column.blocks_of(region)),
@@ -36,7 +37,8 @@ impl<W: World> Volume<W> {
                 let end = self.end_in(map, column);
                 for part in parts {
                     for range in in_volume(map, column, part.start.min(end)..part.end.min(end)) {
-                        add(&mut lost, range);
+                        let own = ranges.iter().map(|own| own.start.max(range.start)..own.end.min(range.end));
+                        own.for_each(|own| add(&mut lost, own));
                     }
                 }
             }
@@ -47,6 +49,9 @@ impl<W: World> Volume<W> {
 
 /// Adds a range, to the last one if it goes on there: what a column has is mostly in order.
 fn add(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    if range.is_empty() {
+        return;
+    }
     match ranges.last_mut().filter(|last| last.end == range.start) {
         Some(last) => last.end = range.end,
         None => ranges.push(range),

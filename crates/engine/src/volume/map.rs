@@ -135,7 +135,7 @@ impl<W: World> Map<W> {
         let members = Members::of(placed.all().enumerate().map(member), self.fragments().data.into());
         let column = self.column(number);
         let repaired = self.shared.repaired.clone();
-        let agreed = (view, self.epochs(), self.migration());
+        let agreed = (view, self.epochs(), (self.migration(), self.own()));
         Group::open(engine, column, &self.shared.laid.layout, (members, placed), agreed, repaired)
     }
 

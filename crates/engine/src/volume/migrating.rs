@@ -1,10 +1,11 @@
-//! A volume that goes from one map to another: which of the two maps has which bytes.
+//! A map of which volumes, or ranges of them, go to another map or come from one.
 
-use super::{Map, Volume};
+use super::Map;
+use super::table::Own;
 use crate::column::Blocks;
 use crate::epochs::Epochs;
 use crate::map::{Column, Striping};
-use crate::migration::{Migration, Phase, cut_at_chunks};
+use crate::migration::{Migration, Phase};
 use crate::servers::seat::Seat;
 use crate::view::View;
 use futures_util::future::join_all;
@@ -27,6 +28,8 @@ pub(crate) struct MapMigration {
     map: MapId,
     own: Striping,
     other: Striping,
+    /// What the map has of the volumes besides what goes; `None`: all of it.
+    stays: Option<Arc<Own>>,
     /// Columns that have something of this window.
     busy: OnceLock<u64>,
 }
@@ -37,6 +40,8 @@ pub(super) struct Migrating {
     /// Whether the map has ever been part of a migration. If not, a look at this is all that requests do.
     ever: AtomicBool,
     now: Mutex<Option<Arc<MapMigration>>>,
+    /// The bytes that the map has by the table, if it doesn't have all.
+    own: Mutex<Option<Arc<Own>>>,
     /// For the target: which chunks of a window hold anything, by the window's view.
     looked: Mutex<Option<(View, Option<Held>)>>,
 }
@@ -54,15 +59,24 @@ pub(crate) struct Run {
 }
 
 impl MapMigration {
-    pub fn new(agreed: Arc<Migration>, map: MapId) -> Self {
+    pub fn new(agreed: Arc<Migration>, map: MapId, stays: Option<Arc<Own>>) -> Self {
         let other = if map == agreed.source { agreed.target } else { agreed.source };
         let (own, other) = (Striping::new(agreed.laid(map)), Striping::new(agreed.laid(other)));
-        MapMigration { agreed, map, own, other, busy: OnceLock::new() }
+        MapMigration { agreed, map, own, other, stays, busy: OnceLock::new() }
     }
 
     /// Whether this map is the target.
     pub fn takes(&self) -> bool {
         self.map == self.agreed.target
+    }
+
+    /// The phase of the chunk that a byte is in. What doesn't go is as if it had always been here, or never.
+    fn phase(&self, offset: u64) -> Phase {
+        if self.agreed.covers(offset) {
+            return self.agreed.phase(offset);
+        }
+        let is_here = self.stays.as_ref().is_none_or(|own| own.has(offset));
+        if is_here == self.takes() { Phase::New } else { Phase::Old }
     }
 
     /// Whether other volumes have this map, and stay in it.
@@ -115,7 +129,7 @@ impl MapMigration {
             let count = (self.own.end_of_extent(offset) - offset) / BLOCK;
             let first = at;
             at = (at + count).min(blocks.end());
-            Some((Blocks::new(first, at - first), self.agreed.phase(offset)))
+            Some((Blocks::new(first, at - first), self.phase(offset)))
         })
     }
 
@@ -208,18 +222,34 @@ impl<W: World> Map<W> {
         }
     }
 
-    /// Goes on with the agreed migration. Returns whether it's new.
-    pub fn set_migration(&self, agreed: Option<&Arc<Migration>>) -> bool {
-        let before = self.migration();
-        if before.as_ref().map(|migration| &*migration.agreed) == agreed.map(|agreed| &**agreed) {
-            return false;
+    /// What the map has by the table, where it doesn't have all of its volumes' bytes.
+    pub fn own(&self) -> Option<Arc<Own>> {
+        match self.shared.migrating.ever.load(Ordering::Acquire) {
+            true => self.shared.migrating.own.lock().expect("nothing panics while it holds it").clone(),
+            false => None,
         }
-        let now = agreed.map(|agreed| Arc::new(MapMigration::new(agreed.clone(), self.id())));
-        *self.shared.migrating.now.lock().expect("nothing panics while it holds it") = now.clone();
+    }
+
+    /// From now on requests look whether the map has what they are for.
+    pub(super) fn note_migrated(&self) {
         self.shared.migrating.ever.store(true, Ordering::Release);
-        self.groups().iter().for_each(|group| group.set_migration(&now));
+    }
+
+    /// Goes on with the agreed migration, and with what the map has by the table.
+    pub fn set_migration(&self, agreed: Option<&Arc<Migration>>, own: Option<Vec<Range<u64>>>) {
+        let before = self.migration();
+        let is_same_own = self.own().as_deref().map(Own::ranges) == own.as_deref();
+        if is_same_own && before.as_ref().map(|migration| &*migration.agreed) == agreed.map(|agreed| &**agreed) {
+            return;
+        }
+        let own = own.map(|ranges| Arc::new(Own::new(ranges, self.striping().clone())));
+        let now = agreed.map(|agreed| Arc::new(MapMigration::new(agreed.clone(), self.id(), own.clone())));
+        *self.shared.migrating.now.lock().expect("nothing panics while it holds it") = now.clone();
+        *self.shared.migrating.own.lock().expect("nothing panics while it holds it") = own.clone();
+        self.note_migrated();
+        let way = (now, own);
+        self.groups().iter().for_each(|group| group.set_migration(&way));
         self.seats().iter().for_each(Seat::ring);
-        true
     }
 
     /// The chunks of a window that hold anything, if that is known. Starts finding out, if no task does that already.
@@ -277,117 +307,12 @@ impl<W: World> Map<W> {
     /// Everything has migrated: nobody is served from here any more, and the map's space is given back when the map
     /// isn't known any more.
     pub fn leave(&self) {
-        self.shared.migrating.ever.store(true, Ordering::Release);
+        self.note_migrated();
         self.cut_off();
         self.seats().iter().for_each(Seat::ring);
     }
 
     pub fn column(&self, number: usize) -> Column {
         Column::new(self.id(), number, self.seats().len(), self.fragments())
-    }
-}
-
-/// The maps that a volume has had, as far as is known here: the last one is the volume's map.
-pub(super) struct Maps<W: World> {
-    map: Map<W>,
-    next: OnceLock<Box<Maps<W>>>,
-}
-
-impl<W: World> Maps<W> {
-    pub fn of(map: Map<W>) -> Self {
-        Maps { map, next: OnceLock::new() }
-    }
-
-    pub fn last(&self) -> &Map<W> {
-        let mut at = self;
-        while let Some(next) = at.next.get() {
-            at = next;
-        }
-        &at.map
-    }
-
-    /// Adds a map. Callers take turns.
-    fn add(&self, map: Map<W>) {
-        let mut at = self;
-        while let Some(next) = at.next.get() {
-            at = next;
-        }
-        let _ = at.next.set(Box::new(Maps::of(map))); // `at` is the last one
-    }
-}
-
-impl<W: World> Volume<W> {
-    /// From now on, as agreed, the volume has this map. Others may still have the earlier map, and this server may have
-    /// missed that it was left.
-    pub(crate) fn go_to(&self, map: Map<W>) {
-        let before = self.map().clone();
-        self.shared.maps.add(map);
-        before.shared.migrating.ever.store(true, Ordering::Release);
-        before.seats().iter().for_each(Seat::ring);
-    }
-
-    /// The volume's migration, if there is one.
-    pub(crate) fn migration(&self) -> Option<Arc<MapMigration>> {
-        self.migration_in(self.map())
-    }
-
-    /// The same, as one of the volume's maps knows it. Others that have the map may leave it alone.
-    fn migration_in(&self, map: &Map<W>) -> Option<Arc<MapMigration>> {
-        map.migration().filter(|migration| migration.agreed.takes(self.id()))
-    }
-
-    /// The volume's map, and the other map of its migration.
-    pub(crate) fn maps(&self) -> Vec<Map<W>> {
-        let map = self.map();
-        let other = self.migration().and_then(|migration| {
-            let agreed = &migration.agreed;
-            let other = if agreed.source == map.id() { agreed.target } else { agreed.source };
-            self.engine()?.map(other)
-        });
-        std::iter::once(map.clone()).chain(other).collect()
-    }
-
-    /// Whether one of the volume's maps is among these.
-    pub fn has_any_map_of(&self, are_among: impl Fn(MapId) -> bool) -> bool {
-        self.maps().iter().any(|map| are_among(map.id()))
-    }
-
-    /// Whether the volume has any of its bytes in that map.
-    pub(crate) fn has(&self, map: MapId) -> bool {
-        self.map().id() == map || self.migration().is_some_and(|migration| migration.agreed.is_about(map))
-    }
-
-    /// Whether a column of that map is asked for these bytes of the column.
-    pub(crate) fn is_served_by(&self, map: &Map<W>, column: usize, bytes: &Range<u64>) -> bool {
-        if !self.has(map.id()) {
-            return false;
-        }
-        match self.migration_in(map) {
-            Some(migration) => migration.serves(column, Blocks::touched(bytes.start, bytes.end.max(bytes.start + 1))),
-            None => self.map().id() == map.id(),
-        }
-    }
-
-    /// The map that has to be asked for a byte.
-    pub(crate) fn map_at(&self, offset: u64) -> Map<W> {
-        let map = self.map();
-        let Some(migration) = self.migration() else { return map.clone() };
-        match migration.agreed.serves(offset) {
-            id if id == map.id() => map.clone(),
-            id => self.engine().and_then(|engine| engine.map(id)).unwrap_or_else(|| map.clone()),
-        }
-    }
-
-    /// Bytes of the volume, cut into parts that each have to be asked for in one of its maps.
-    pub(crate) fn routed(&self, bytes: Range<u64>) -> Vec<(Map<W>, Range<u64>)> {
-        let Some(migration) = self.migration() else { return vec![(self.map().clone(), bytes)] };
-        let maps = self.maps();
-        let mut routed: Vec<(Map<W>, Range<u64>)> = Vec::new();
-        for part in cut_at_chunks(bytes, migration.agreed.chunk()) {
-            let id = migration.agreed.serves(part.start);
-            let map = maps.iter().find(|map| map.id() == id).unwrap_or(&maps[0]);
-            routed.push((map.clone(), part));
-        }
-        routed
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod operation;
 mod reclaiming;
 mod secrecy;
 mod status;
+pub(crate) mod table;
 
 pub use code::CodeChecked;
 pub use copies::{Behind, ColumnCopies, CopyBehind};
@@ -24,12 +25,12 @@ use crate::column::Group;
 use crate::engine::Engine;
 use crate::map::VolumeSpec;
 use crate::servers::seat::Seat;
-use migrating::Maps;
 use operation::Operation;
 use secrecy::Secrecy;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use table::Table;
 use tepal_drive::Drive;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, DriveId, IoError, VolumeId};
@@ -50,7 +51,7 @@ impl<W: World> Clone for Volume<W> {
 
 struct Shared<W: World> {
     id: VolumeId,
-    maps: Maps<W>,
+    table: Table<W>,
     spec: Mutex<VolumeSpec>,
     secrecy: Secrecy,
     is_cut_off: AtomicBool,
@@ -89,10 +90,10 @@ pub struct Recovery {
 impl<W: World> Volume<W> {
     /// A volume with this map.
     pub(crate) fn of(spec: VolumeSpec, map: Map<W>) -> Self {
-        let (id, maps) = (spec.id, Maps::of(map));
+        let (id, table) = (spec.id, Table::all_in(map));
         let (is_cut_off, alike_until) = (AtomicBool::new(false), AtomicU64::new(0));
         let secrecy = Secrecy::new(spec.is_encrypted);
-        let shared = Shared { id, maps, spec: Mutex::new(spec), secrecy, is_cut_off, alike_until };
+        let shared = Shared { id, table, spec: Mutex::new(spec), secrecy, is_cut_off, alike_until };
         Volume { shared: Arc::new(shared), as_of: None }
     }
 
@@ -151,11 +152,6 @@ impl<W: World> Volume<W> {
             }
             self.in_a_moment().await?;
         }
-    }
-
-    /// The volume's map. Of a migration's two maps, the one by which the volume is known.
-    pub(crate) fn map(&self) -> &Map<W> {
-        self.shared.maps.last()
     }
 
     /// The groups of the columns that this server leads.
@@ -266,7 +262,7 @@ impl<W: World> Volume<W> {
 
     /// The copies of a block: the drives, and the block's number among those of the map that has it now.
     pub fn copies_at(&self, offset: u64) -> Vec<(DriveId, u64)> {
-        let map = self.map_at(offset);
+        let (map, _) = self.map_at(offset);
         let (number, within) = map.striping().locate(offset);
         let column = map.column(number);
         map.placed(number).drives().map(|drive| (drive, column.place(within / BLOCK))).collect()

@@ -109,13 +109,11 @@ impl<W: World> Volume<W> {
         let (mut ahead, mut reach) = (Ahead::default(), if goes_on { MOST_AHEAD } else { 1 });
         let mut looked = 0;
         while at < end && looked < LOOK {
-            let map = self.map_at(at);
-            let past = map.striping().end_of_extent(at).min(end);
+            let (map, until) = self.map_at(at);
+            let past = map.striping().end_of_extent(at).min(until).min(end);
             let (column, first) = map.striping().locate(at);
             let Some((length, mapped)) = ahead.take(map.id(), column, first, past - at) else {
-                // The next extent of a migrating volume may be in the other map.
-                let far =
-                    if self.migration().is_some() { past } else { map.striping().end_of_extents(at, reach).min(end) };
+                let far = map.striping().end_of_extents(at, reach).min(until).min(end);
                 looked += 1;
                 match self.look_ahead(&map, at..far, (snapshot, since)).await {
                     Ok(Ahead { alike: Some(mapped), .. }) => {

@@ -47,6 +47,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "plexes", run: ring::run_plexes },
     Scenario { name: "fencing", run: ring::run_fencing },
     Scenario { name: "encrypted", run: ring::run_encrypted },
+    Scenario { name: "ranges", run: ring::run_ranges },
 ];
 
 impl Scenario {

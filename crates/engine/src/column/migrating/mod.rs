@@ -41,16 +41,20 @@ use super::{Blocks, Group, State};
 use crate::map::Column;
 use crate::migration::Phase;
 use crate::volume::MapMigration;
+use crate::volume::table::Own;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tepal_drive::world::World;
 use tepal_model::{BLOCK, IoError, VolumeId};
 
+/// The migration of a column's map, and what the map has by the table where it doesn't have all.
+pub type Way = (Option<Arc<MapMigration>>, Option<Arc<Own>>);
+
 impl<W: World> State<W> {
     /// Whether these blocks of a volume are this map's to serve now.
     pub fn serves_blocks(&self, column: &Column, (volume, blocks): (VolumeId, Blocks)) -> Result<(), IoError> {
-        let Some(migration) = self.migration_of(volume)? else { return Ok(()) };
+        let Some(migration) = self.migration_of(volume)? else { return self.has_blocks(column, blocks) };
         let is_here = |(part, phase): (Blocks, Phase)| match phase {
             Phase::Old => !migration.takes(),
             Phase::Fenced => {
@@ -61,6 +65,14 @@ impl<W: World> State<W> {
         match migration.phases(column.number, blocks).all(is_here) {
             true => Ok(()),
             false => Err(IoError::Fenced),
+        }
+    }
+
+    /// Whether the map has these blocks by the table: those of a range that goes nowhere. `Fenced` if not.
+    pub fn has_blocks(&self, column: &Column, blocks: Blocks) -> Result<(), IoError> {
+        match &self.own {
+            Some(own) if !own.has_blocks(column.number, blocks) => Err(IoError::Fenced),
+            _ => Ok(()),
         }
     }
 
@@ -90,15 +102,15 @@ impl<W: World> State<W> {
 }
 
 impl<W: World> Group<W> {
-    /// Goes on with the migration that is agreed now.
-    pub fn set_migration(&self, migration: &Option<Arc<MapMigration>>) {
+    /// Goes on with the migration that is agreed now, and with what the map has by the table besides.
+    pub fn set_migration(&self, (migration, own): &Way) {
         {
             let mut state = self.lock();
             let is_same = |(one, other): (&Arc<MapMigration>, &Arc<MapMigration>)| one.is_same_window(other);
             if !state.migration.as_ref().zip(migration.as_ref()).is_some_and(is_same) {
                 state.takeover.begin_anew();
             }
-            state.migration = migration.clone();
+            (state.migration, state.own) = (migration.clone(), own.clone());
             state.changes += 1; // blocks that are read from here on may be elsewhere already
             self.shared.has_migrated.store(true, Ordering::Release);
         }
@@ -119,7 +131,12 @@ impl<W: World> Group<W> {
         let migration = self.lock().migration_of(volume).map(|migration| migration.cloned());
         let migration = match migration {
             Ok(Some(migration)) => migration,
-            Ok(None) => return vec![bytes],
+            Ok(None) => {
+                return match &self.lock().own {
+                    Some(own) => own.within(self.shared.column.number, &bytes),
+                    None => vec![bytes],
+                };
+            }
             Err(_) => return Vec::new(),
         };
         let mut own: Vec<Range<u64>> = Vec::new();

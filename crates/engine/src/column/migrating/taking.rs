@@ -98,7 +98,9 @@ impl<W: World> Group<W> {
             let (change, migration, begun) = {
                 let mut state = self.lock();
                 state.serves()?;
-                let Some(migration) = state.migration_of(volume)?.cloned() else { return Ok(()) };
+                let Some(migration) = state.migration_of(volume)?.cloned() else {
+                    return state.has_blocks(&self.shared.column, blocks);
+                };
                 if !migration.serves(self.shared.column.number, blocks) {
                     return Err(IoError::Fenced);
                 }

@@ -43,6 +43,8 @@ impl Going {
             target: TARGET,
             from: laid(layout),
             to: laid(to),
+            first: 0,
+            ends: false,
             chunks: rig.volume.size().div_ceil(chunk(laid(layout).layout.extent, laid(to).layout.extent)),
             seed: 7,
             done: 0,
@@ -122,7 +124,9 @@ impl Going {
             since: now.view,
             ..migration
         };
-        now.volumes.insert(back.leaves.unwrap_or(VolumeId(1)), back.source);
+        if !back.is_of_a_part() {
+            now.volumes.insert(back.leaves.unwrap_or(VolumeId(1)), back.source);
+        }
         now.migrations.insert(back.source, Arc::new(back));
         self.follow(now);
     }

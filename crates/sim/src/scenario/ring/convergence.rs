@@ -12,6 +12,8 @@ use std::time::Duration;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, EXTENT, MapId, MigrationStage, VolumeId};
 
+/// So many rows of a column are looked through for one in a range.
+const MOST_ROWS: u64 = 4096;
 /// How long the volume may take to come right, once nothing goes wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -258,13 +260,13 @@ impl Ring {
 
     /// One volume of each map.
     fn one_of_each_map(&self) -> BTreeMap<MapId, VolumeId> {
-        self.council.maps().into_iter().map(|(id, map)| (map, id)).collect()
+        self.council.all_maps().into_iter().collect()
     }
 
     /// What was moved is given back.
     async fn nothing_lies_where_it_has_no_place(&self, nodes: &[Node]) {
-        for id in self.one_of_each_map().into_values() {
-            self.nothing_of_its_map_does(nodes, id).await;
+        for (map, id) in self.one_of_each_map() {
+            self.nothing_of_the_map_does(nodes, (map, id)).await;
         }
         let maps = self.one_of_each_map();
         let drives: Vec<_> = nodes.iter().filter_map(Node::drive).collect();
@@ -273,39 +275,54 @@ impl Ring {
         self.comes("no map is left that volumes have left", || drives.iter().all(is_known)).await;
     }
 
-    async fn nothing_of_its_map_does(&self, nodes: &[Node], id: VolumeId) {
-        let (spec, volume) = (&self.council.spec_of_clone(id), nodes[0].volume_of(id));
-        let Some(volume) = volume else { return self.core.fail(format!("volume {} isn't known", id.0)) };
-        let table = self.council.now().places[&spec.map].clone();
-        let (extent, map) = (u64::from(spec.layout.extent), spec.map);
-        // The first block of each column, on all drives that have it.
-        let first = |column| volume.copies_at(spec.geometry.extent_at(column, 0) * extent)[0].1;
-        let firsts: Vec<u64> = (0..table.columns.len()).map(first).collect();
-        let drives: Vec<_> = nodes.iter().filter_map(Node::drive).collect();
-        let has_none = |at: usize, count: u64, of: &tepal_drive::Drive<SimWorld>| {
-            table.columns[at].has(of.id()) || of.extents_of(map, firsts[at], count, true).is_empty()
+    async fn nothing_of_the_map_does(&self, nodes: &[Node], (map, id): (MapId, VolumeId)) {
+        let Some(volume) = nodes[0].volume_of(id) else {
+            return self.core.fail(format!("volume {} isn't known", id.0));
         };
-        let count = firsts.get(1).map_or(u64::MAX, |second| second - firsts[0]);
-        let all = || (0..firsts.len()).all(|at| drives.iter().all(|drive| has_none(at, count, drive)));
+        let now = self.council.now();
+        let (table, laid, ranges) = (now.places[&map].clone(), now.laid[&map].clone(), self.council.ranges_of(id));
+        let extent = u64::from(laid.layout.extent);
+        // The first block of each column, on all drives that have it: known where the volume has any of it in this map.
+        let of_map = |column: usize| {
+            let mut extents = (0..MOST_ROWS).map(|row| (row, laid.geometry.extent_at(column, row) * extent));
+            extents.find(|(_, at)| ranges.at(*at) == map)
+        };
+        let first = |column| of_map(column).map(|(row, at)| volume.copies_at(at)[0].1 - row * extent / BLOCK);
+        let firsts: Vec<Option<u64>> = (0..table.columns.len()).map(first).collect();
+        let drives: Vec<_> = nodes.iter().filter_map(Node::drive).collect();
+        let area = match firsts.get(..2) {
+            Some(&[Some(first), Some(second)]) => second - first,
+            Some(_) => return,
+            None => u64::MAX,
+        };
+        let has_none = |at: usize, first: u64, of: &tepal_drive::Drive<SimWorld>| {
+            table.columns[at].has(of.id()) || of.extents_of(map, first, area, true).is_empty()
+        };
+        let known: Vec<(usize, u64)> =
+            firsts.iter().enumerate().filter_map(|(at, first)| Some((at, (*first)?))).collect();
+        let all = || known.iter().all(|&(at, first)| drives.iter().all(|drive| has_none(at, first, drive)));
         self.comes("what was moved is given back", all).await;
     }
 
     /// And all of them can be read.
     async fn copies_are_equal(&self, nodes: &[Node]) {
-        for id in self.one_of_each_map().into_values() {
-            self.copies_of_its_map_are(nodes, id).await;
+        for (map, id) in self.one_of_each_map() {
+            self.copies_of_the_map_are(nodes, (map, id)).await;
         }
     }
 
-    async fn copies_of_its_map_are(&self, nodes: &[Node], id: VolumeId) {
-        let (spec, volume) = (&self.council.spec_of_clone(id), nodes[0].volume_of(id));
-        let Some(volume) = volume else { return self.core.fail(format!("volume {} isn't known", id.0)) };
-        if !spec.layout.fragments().are_copies() {
+    async fn copies_of_the_map_are(&self, nodes: &[Node], (map, id): (MapId, VolumeId)) {
+        let Some(volume) = nodes[0].volume_of(id) else {
+            return self.core.fail(format!("volume {} isn't known", id.0));
+        };
+        let (laid, ranges) = (self.council.now().laid[&map].clone(), self.council.ranges_of(id));
+        if !laid.layout.fragments().are_copies() {
             return;
         }
-        let extent = u64::from(spec.layout.extent);
-        let epochs = self.council.epochs(spec.map);
+        let extent = u64::from(laid.layout.extent);
+        let epochs = self.council.epochs(map);
         let extents = 0..self.plan.spec.size.div_ceil(extent); // it was never longer
+        let extents = extents.filter(|number| ranges.at(number * extent) == map);
         for (number, seen) in extents.flat_map(|number| epochs.history.lines().iter().map(move |seen| (number, seen))) {
             let (mut sums, mut all_data) = (Vec::new(), Vec::new());
             for (id, first) in volume.copies_at(number * extent) {
@@ -314,10 +331,10 @@ impl Ring {
                     return self.core.fail(format!("drive {at} is up and not here"));
                 };
                 let zeros = tepal_codec::checksum::crc(&[0; BLOCK as usize]);
-                let of_copy = drive.crcs(spec.map, first, extent / BLOCK, seen).await;
+                let of_copy = drive.crcs(map, first, extent / BLOCK, seen).await;
                 // Where much is hidden from some readers only, drives may write zeros.
                 sums.push(of_copy.map(|sums| sums.into_iter().map(|sum| sum.unwrap_or(zeros)).collect::<Vec<_>>()));
-                let data = drive.read(spec.map, first, extent / BLOCK, seen).await;
+                let data = drive.read(map, first, extent / BLOCK, seen).await;
                 all_data.extend(data.ok().map(|data| join(&data)));
             }
             if sums.iter().any(|sum| *sum != sums[0]) {

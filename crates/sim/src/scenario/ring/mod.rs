@@ -76,6 +76,11 @@ pub fn run_encrypted(executor: &Executor, mut random: Stream) -> Result<u64, Fai
     run_plan(executor, Plan::encrypted(&mut random), random)
 }
 
+/// Over seconds, with ranges that go to layouts of their own, and come together again.
+pub fn run_ranges(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::ranges(&mut random), random)
+}
+
 /// Within a moment, with a volume that an erasure code keeps.
 pub fn run_stripes(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     run_plan(executor, Plan::stripes(&mut random), random)
@@ -476,9 +481,27 @@ impl Ring {
     }
 
     fn any_migration_begins(&mut self, copies: u8) {
+        if self.plan.has_ranges && !self.random.one_in(4) {
+            return self.any_range_begins(copies);
+        }
         let (of, alone) = (*self.random.pick(&self.council.volumes()), self.random.one_in(2));
         let rate = self.any_rate();
         self.migration_begins(copies, (of, alone), rate);
+    }
+
+    /// A part of all that is shared goes to another layout, or to that of another range.
+    fn any_range_begins(&mut self, copies: u8) {
+        let copies = if self.plan.has_codes { copies.max(2) } else { copies };
+        let of = *self.random.pick(&self.council.volumes());
+        let (at, most) = (self.random.below(self.plan.spec.size), self.random.between(1..5));
+        let (rate, seed, joins) = (self.any_rate(), self.random.draw(), self.random.one_in(2));
+        let to =
+            plan::another(&mut self.random, self.plan.servers, copies, (self.plan.has_codes, self.plan.has_plexes));
+        let laid = to.0.clone();
+        if self.council.begin_range((of, at, most), to, (seed, rate, joins)) {
+            self.core
+                .note(seed, || format!("a range at {at} of volume {} is to go to {laid:?}, or joins: {joins}", of.0));
+        }
     }
 
     /// To another number of copies perhaps, but at least so many, other extents, other places.

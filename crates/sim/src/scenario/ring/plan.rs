@@ -37,6 +37,8 @@ pub struct Plan {
     pub clones_leave: bool,
     /// Again and again a volume is rolled back.
     pub volumes_go_back: bool,
+    /// Ranges of volumes go to layouts of their own.
+    pub has_ranges: bool,
     /// Clients hold the volume, and it's taken from them again and again.
     pub is_held: bool,
 }
@@ -69,6 +71,7 @@ impl Plan {
             has_plexes: false,
             clones_leave: false,
             volumes_go_back: false,
+            has_ranges: false,
             is_held: false,
         }
     }
@@ -109,6 +112,7 @@ impl Plan {
             has_plexes: false,
             clones_leave: false,
             volumes_go_back: random.one_in(4),
+            has_ranges: false,
             is_held: false,
         }
     }
@@ -151,6 +155,17 @@ impl Plan {
     /// As [`Plan::long`], with clients that hold the volume, which is taken from them again and again.
     pub fn fencing(random: &mut Stream) -> Self {
         Plan { is_held: true, ..Plan::long(random) }
+    }
+
+    /// As [`Plan::long`], with copies or codes, of a volume whose ranges get layouts of their own, and come together again.
+    pub fn ranges(random: &mut Stream) -> Self {
+        let mut plan = if random.one_in(3) { Plan::long_stripes(random) } else { Plan::long(random) };
+        plan.has_ranges = true;
+        plan.clones_leave = false;
+        plan.spec.size = random.between(8..28) << 20;
+        plan.mix = Mix { hot: plan.spec.size, ..plan.mix };
+        plan.mix.status = random.below(6) as u32;
+        plan
     }
 
     /// As [`Plan::leaving`] or [`Plan::long_stripes`], of a volume that is encrypted: so are its clones.

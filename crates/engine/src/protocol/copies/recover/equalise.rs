@@ -126,7 +126,11 @@ impl<W: World> Group<W> {
         let mut ends: Vec<(bool, BTreeSet<u64>)> = vec![(false, BTreeSet::new()); targets.len()];
         // For each line, the blocks of which the source shows anything.
         let mut shown: Vec<(Epoch, Vec<bool>)> = Vec::new();
-        let are_left = self.lock().migration.is_some();
+        // Where ranges have gone, they may come again.
+        let are_left = {
+            let state = self.lock();
+            state.migration.is_some() || state.own.is_some()
+        };
         for (nth, line) in lines.iter().enumerate() {
             let source = source.on(line);
             let (wanted, taken) = source.content(map, blocks.count).await?;

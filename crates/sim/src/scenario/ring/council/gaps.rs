@@ -58,7 +58,8 @@ impl State {
         let all: BTreeSet<DriveId> = columns.iter().flat_map(|placed| placed.all()).collect();
         let away = all.iter().filter_map(|id| self.away.get(id)).max().copied().unwrap_or(0);
         let has_it = |id: VolumeId| self.now.volumes.get(&id) == Some(&map);
-        let migrates = self.now.migrations.values().any(|agreed| agreed.is_about(map));
+        let migrates = self.now.migrations.values().any(|agreed| agreed.is_about(map))
+            || self.now.ranges.values().any(|ranges| ranges.has(map));
         let mut gaps = if migrates { Vec::new() } else { self.readers.gaps_of(has_it) };
         gaps.retain(|gap| View::from(gap.0) > away);
         OpenGaps {

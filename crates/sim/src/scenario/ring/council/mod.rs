@@ -375,20 +375,26 @@ impl State {
                 self.tell_epochs();
                 Some(epoch.into())
             }
-            Change::Clone(epoch) => {
-                let of = self.readers.volume_of(*epoch)?;
-                if self.now.migrations.values().any(|agreed| agreed.leaves == Some(of)) {
-                    return None; // it would have to leave the others too
-                }
-                self.readers.note_drives_away(!self.away.is_empty());
-                let id = self.readers.clone_snapshot(*epoch, self.now.view + 1)?;
-                self.now.view += 1;
-                self.now.volumes.insert(id, self.now.volumes[&of]);
-                self.sizes.insert(id, self.sizes_then[epoch]);
-                self.tell_epochs();
-                Some(id.0)
-            }
+            Change::Clone(epoch) => self.clone_snapshot(*epoch),
             Change::TakenOver((map, column), since) => self.take_over(*map, *column, *since),
         }
+    }
+
+    /// A new volume goes on from that snapshot, and has its volume's maps.
+    fn clone_snapshot(&mut self, epoch: Epoch) -> Option<View> {
+        let of = self.readers.volume_of(epoch)?;
+        if self.now.migrations.values().any(|agreed| agreed.leaves == Some(of)) {
+            return None; // it would have to leave the others too
+        }
+        self.readers.note_drives_away(!self.away.is_empty());
+        let id = self.readers.clone_snapshot(epoch, self.now.view + 1)?;
+        self.now.view += 1;
+        self.now.volumes.insert(id, self.now.volumes[&of]);
+        if let Some(ranges) = self.now.ranges.get(&of).cloned() {
+            self.now.ranges.insert(id, ranges);
+        }
+        self.sizes.insert(id, self.sizes_then[&epoch]);
+        self.tell_epochs();
+        Some(id.0)
     }
 }

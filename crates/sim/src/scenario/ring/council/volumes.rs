@@ -6,7 +6,7 @@ use crate::scenario::readers::Readers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Epochs, Laid, Migration, View, VolumeSpec};
-use tepal_model::{Epoch, MapId, VolumeId};
+use tepal_model::{Epoch, MapId, Ranges, VolumeId};
 
 /// A volume with nothing past its end, which is cleared when all act by that view.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,18 @@ impl Council {
         self.lock().now.volumes.clone()
     }
 
+    /// The maps of each volume's ranges, as [`Council::maps`].
+    pub fn all_maps(&self) -> Vec<(MapId, VolumeId)> {
+        let state = self.lock();
+        let of_volume = |&id: &VolumeId| state.ranges_of(id).maps().into_iter().map(move |map| (map, id));
+        state.now.volumes.keys().flat_map(of_volume).collect()
+    }
+
+    /// What of a volume is in which map.
+    pub fn ranges_of(&self, id: VolumeId) -> Ranges {
+        self.lock().ranges_of(id)
+    }
+
     /// How many drives of any one column may be lost, where the fewest may.
     pub fn may_be_lost(&self) -> usize {
         let now = self.now();
@@ -166,7 +178,8 @@ impl Council {
 impl State {
     fn as_cleared(&self) -> Cleared {
         let (epoch, since) = self.readers.head_of(self.spec.id);
-        let migration = self.now.migrations.get(&self.spec.map).filter(|agreed| goes_with(agreed, self.spec.id));
+        let about = self.now.migrations.values().find(|agreed| self.has(self.spec.id, agreed.began()));
+        let migration = about.filter(|agreed| goes_with(agreed, self.spec.id));
         let window = migration.map_or(0, |agreed| agreed.since);
         Cleared { revision: self.spec.revision, epoch, window, acted_by: since.max(window) }
     }
@@ -210,17 +223,23 @@ impl State {
     /// Maps that nobody has any more are forgotten, and who goes alone goes nowhere.
     pub(super) fn forget_volume(&mut self, id: VolumeId) {
         self.now.volumes.remove(&id);
+        self.now.ranges.remove(&id);
         self.sizes.remove(&id);
-        let volumes = &self.now.volumes;
-        let goes = |agreed: &Migration| volumes.iter().any(|(&id, &map)| map == agreed.source && goes_with(agreed, id));
-        self.now.migrations.retain(|_, agreed| goes(agreed));
+        let goes = |agreed: &Migration| {
+            let is_its = |id: VolumeId| [agreed.source, agreed.began()].iter().any(|map| self.has(id, *map));
+            self.now.volumes.keys().any(|&id| is_its(id) && goes_with(agreed, id))
+        };
+        let over: Vec<MapId> =
+            self.now.migrations.iter().filter(|(_, agreed)| !goes(agreed)).map(|(map, _)| *map).collect();
+        over.iter().for_each(|map| drop(self.now.migrations.remove(map)));
         self.forget_maps();
         self.tell_epochs();
     }
 
     pub(super) fn forget_maps(&mut self) {
-        let targets: Vec<MapId> = self.now.migrations.values().map(|agreed| agreed.target).collect();
-        let volumes: BTreeSet<MapId> = self.now.volumes.values().copied().collect();
+        let targets: Vec<MapId> =
+            self.now.migrations.values().flat_map(|agreed| [agreed.source, agreed.target]).collect();
+        let volumes: BTreeSet<MapId> = self.now.volumes.keys().flat_map(|id| self.ranges_of(*id).maps()).collect();
         let is_used = |map: &MapId| volumes.contains(map) || targets.contains(map);
         self.now.places.retain(|map, _| is_used(map));
         self.now.epochs.retain(|map, _| is_used(map));
@@ -233,8 +252,10 @@ impl State {
         let maps: Vec<MapId> = self.now.places.keys().copied().collect();
         for map in maps {
             let about = self.now.migrations.values().find(|agreed| agreed.is_about(map));
-            let are_one = |other: MapId| other == map || about.is_some_and(|agreed| agreed.is_about(other));
-            let is_reader = |id: VolumeId| self.now.volumes.get(&id).is_some_and(|map| are_one(*map));
+            let is_reader = |id: VolumeId| {
+                let of_way = about.is_some_and(|agreed| self.has(id, agreed.source) || self.has(id, agreed.target));
+                of_way || self.has(id, map)
+            };
             let epochs = self.readers.epochs_of(is_reader, self.now.view);
             self.now.epochs.insert(map, Arc::new(epochs));
         }
