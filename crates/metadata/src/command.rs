@@ -16,12 +16,15 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
-/// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, and
-/// commands under conditions.
+/// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, commands under
+/// conditions, and ranges of volumes that have layouts of their own.
 pub const VERSION: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
+
+/// From this version on, a range of volumes may go to a layout of its own.
+const RANGES: u32 = 15;
 
 /// From this version on, a volume may go alone, which leaves the others that have its map.
 pub(crate) const ALONE: u32 = 4;
@@ -426,6 +429,9 @@ pub enum Command {
         /// Whose drives shall hold them; the volume's pool, if not given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pool: Option<String>,
+        /// Only these bytes go, up to but not including the second number; all, if not given. From version 15 on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        range: Option<(u64, u64)>,
         /// Random: of the order of chunks.
         seed: u64,
         rate: Option<u64>,
@@ -560,6 +566,7 @@ impl Command {
         match self {
             Command::Once { command, .. } | Command::IfMatch { command, .. } => CONDITIONS.max(command.version()),
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
+            Command::BeginMigration { range: Some(_), .. } => RANGES,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 JOIN_TOKENS

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use tepal_model::text::shown;
-use tepal_model::{CHUNK, ClusterId, DriveId, Epoch, Layout, Lineage, MapId, MigrationStage, ServerId, VolumeId};
+use tepal_model::{
+    CHUNK, ClusterId, DriveId, Epoch, Layout, Lineage, MapId, MigrationStage, Ranges, ServerId, VolumeId,
+};
 use tepal_placement::{Geometry, Scatter, Table};
 
 /// The pool that every cluster begins with.
@@ -192,8 +194,10 @@ pub struct VolumeRecord {
     pub layout: Layout,
     /// The pool whose drives it uses.
     pub pool: String,
-    /// Its global map. Clones of a volume have the same.
+    /// Its global map. Clones of a volume have the same. Of several ranges, the map of one.
     pub map: MapId,
+    /// Its ranges, if there are several. Clones have the same.
+    pub ranges: Option<Ranges>,
     /// The newest of its lineage, in which it writes. Raised by each snapshot and each rollback.
     pub epoch: Epoch,
     /// The epochs that it sees. Which of them nobody else does follows from all readers: [`crate::State::history_of`] says it.
@@ -217,6 +221,23 @@ pub struct VolumeRecord {
     pub import: Option<ImportRecord>,
     /// The volume that it follows, if it's a replica: only replication writes to it then.
     pub replica: Option<ReplicaRecord>,
+}
+
+impl VolumeRecord {
+    /// Which map has which of its bytes. While a range is on its way, the map that it was in when that began.
+    pub fn table(&self) -> Ranges {
+        self.ranges.clone().unwrap_or_else(|| Ranges::all_in(self.map))
+    }
+
+    /// Whether a range of it has this map.
+    pub fn has(&self, map: MapId) -> bool {
+        self.map == map || self.ranges.as_ref().is_some_and(|ranges| ranges.has(map))
+    }
+
+    /// The maps of its ranges, each once.
+    pub fn maps(&self) -> Vec<MapId> {
+        self.ranges.as_ref().map_or_else(|| vec![self.map], Ranges::maps)
+    }
 }
 
 /// A volume of another cluster, or of this one.
@@ -513,7 +534,7 @@ pub struct JoinRecord {
 pub struct MigrationRecord {
     /// That of the map which was made for it.
     pub id: MapId,
-    /// From which it goes. The volumes have this one until the end.
+    /// From which it goes. The volumes have this one until the end; of a range, the one that it was in when it began.
     pub source: MapId,
     /// To which it goes.
     pub target: MapId,
@@ -521,6 +542,10 @@ pub struct MigrationRecord {
     pub layout: Layout,
     /// The only volume that goes, with its snapshots; all of the source's, if none is named.
     pub leaves: Option<VolumeId>,
+    /// The chunk in which the range begins that goes; 0 if volumes go from their beginning on.
+    pub first: u64,
+    /// Whether the range ends with its chunks. If not, what volumes grow by is of it.
+    pub ends: bool,
     /// Of the order of chunks.
     pub seed: u64,
     /// How many chunks there are.
@@ -550,7 +575,18 @@ pub const LONGEST_WINDOW: u64 = (16 << 30) / CHUNK;
 impl MigrationRecord {
     /// Whether the volume goes with it.
     pub fn takes(&self, volume: &VolumeRecord) -> bool {
-        volume.map == self.source && self.leaves.is_none_or(|id| id == volume.id)
+        let has_it = volume.has(self.source) || volume.has(self.target);
+        has_it && self.leaves.is_none_or(|id| id == volume.id)
+    }
+
+    /// Whether only a range goes.
+    pub fn is_of_a_part(&self) -> bool {
+        self.first > 0 || self.ends
+    }
+
+    /// The bytes that go, in chunks of so many. Without an end, up to `u64::MAX`.
+    pub fn bytes(&self, chunk: u64) -> std::ops::Range<u64> {
+        self.first * chunk..if self.ends { (self.first + self.chunks) * chunk } else { u64::MAX }
     }
 
     /// Whether it's about this map.

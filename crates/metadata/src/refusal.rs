@@ -5,6 +5,7 @@ use crate::access::Role;
 use crate::record::{DriveState, ServerState};
 use crate::schedule::ScheduleRefusal;
 use serde::{Deserialize, Serialize};
+use tepal_model::size::{Size, exact};
 use tepal_model::text::NAME_RULE;
 use tepal_model::{DriveId, MapId, MigrationStage, ServerId, VolumeId};
 
@@ -280,6 +281,43 @@ pub enum Refusal {
         "volume '{0}' was rolled back too often while it goes elsewhere: wait until that is done (`tepal volume migrations` shows it)"
     )]
     GapsWaitForMigration(String),
+    #[error(
+        "volume '{0}' was rolled back too often while its ranges have layouts of their own: bring them to one layout (`tepal volume \
+         relayout {0} --range A..B --layout LAYOUT`)"
+    )]
+    GapsWaitForRanges(String),
+    #[error(
+        "volume '{volume}' has {ranges} ranges with layouts of their own: say which one goes (`tepal volume show {volume}` lists them, \
+         `--range A..B` names one)"
+    )]
+    HasRanges { volume: String, ranges: usize },
+    #[error(
+        "volume '{0}' has ranges with layouts of their own, and can't be flattened: bring them to one layout first (`tepal volume relayout \
+         {0} --range A..B --layout LAYOUT`)"
+    )]
+    FlattenOfRanges(String),
+    #[error(
+        "a range of a volume can't go to or from plexes, which are of whole volumes: relay out the whole of volume '{0}'"
+    )]
+    RangeOfPlexes(String),
+    #[error("the range {}..{} has nothing of volume '{volume}', which has {}", Size(*.from), Size(*.to), Size(*.size))]
+    NoSuchRange { volume: String, from: u64, to: u64, size: u64 },
+    #[error(
+        "a range begins and ends at a multiple of {}, which is whole extents of both layouts: {} isn't one{}",
+        Size(*.chunk),
+        exact(*.at),
+        of_end(*.at, *.size)
+    )]
+    RangeNotWhole { at: u64, chunk: u64, size: u64 },
+    #[error(
+        "the bytes {}..{} of volume '{volume}' have several layouts: relay out each of its ranges by itself, this one up to {}",
+        Size(*.from),
+        Size(*.to),
+        Size(*.until)
+    )]
+    RangeOfSeveral { volume: String, from: u64, to: u64, until: u64 },
+    #[error("volume '{volume}' has {most} ranges, and can have no more: bring some to one layout first")]
+    TooManyRanges { volume: String, most: usize },
     #[error("volume '{0}' has used up its 2^32 epochs: copy it to a new volume, and go on there")]
     NoEpochsLeft(String),
     #[error(
@@ -391,6 +429,15 @@ fn words(states: &[DriveState]) -> String {
     match states {
         [] => "nothing else; remove it, and add it as a new drive".to_owned(),
         _ => states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(" or "),
+    }
+}
+
+/// The end of a volume is no whole chunk, and is said otherwise.
+fn of_end(at: u64, size: u64) -> String {
+    if at > size {
+        format!(" (a range that ends at the volume's end, {}, goes on as far as the volume grows)", Size(size))
+    } else {
+        String::new()
     }
 }
 

@@ -177,15 +177,21 @@ impl State {
         self.maps.get(&volume.map)
     }
 
-    /// The maps that have something of the volume: while it goes from one to another, both.
+    /// The maps that have something of the volume: those of its ranges, and while some of it goes from one to another, both.
     pub fn maps_of(&self, volume: &VolumeRecord) -> impl Iterator<Item = &Arc<MapRecord>> {
-        let target = self.migration_of(volume).map(|migration| migration.target);
-        [Some(volume.map), target].into_iter().flatten().filter_map(|map| self.maps.get(&map))
+        let mut maps = volume.maps();
+        let way = self.migration_of(volume).map(|migration| [migration.source, migration.target]);
+        for map in way.into_iter().flatten() {
+            if !maps.contains(&map) {
+                maps.push(map);
+            }
+        }
+        maps.into_iter().filter_map(|map| self.maps.get(&map))
     }
 
-    /// How the volume goes to another map, if it does.
+    /// How the volume, or a range of it, goes to another map, if it does.
     pub fn migration_of(&self, volume: &VolumeRecord) -> Option<&Arc<MigrationRecord>> {
-        self.migration_about(volume.map).filter(|migration| migration.takes(volume))
+        self.migrations.values().find(|migration| migration.takes(volume))
     }
 
     /// What is said of a volume to let it grow, if nothing lies past its end while it's as it is now.
@@ -205,13 +211,41 @@ impl State {
         self.active_volumes().filter(move |volume| migration.takes(volume))
     }
 
+    /// The maps that have the same epochs as the volume's: those of its ranges, and while something goes between one of them and another
+    /// map, whoever it is of, that one.
+    pub(crate) fn family_of(&self, volume: &VolumeRecord) -> Vec<MapId> {
+        let mut maps = volume.maps();
+        let ways = maps.iter().filter_map(|map| self.migration_about(*map));
+        let ways: Vec<MapId> = ways.flat_map(|way| [way.source, way.target]).collect();
+        for map in ways {
+            if !maps.contains(&map) {
+                maps.push(map);
+            }
+        }
+        maps
+    }
+
     /// The size of the longest volume or snapshot that goes, in bytes.
     pub(crate) fn longest_of(&self, migration: &MigrationRecord) -> u64 {
-        let sizes = |volume: &VolumeRecord| {
+        self.longest_among(self.volumes_that_go(migration))
+    }
+
+    /// The same of the volumes that have this one's maps.
+    pub(crate) fn longest_with(&self, volume: &VolumeRecord) -> u64 {
+        self.longest_among(self.volumes_of(volume.map))
+    }
+
+    /// The same of a volume and its snapshots.
+    pub(crate) fn longest_alone(&self, volume: &VolumeRecord) -> u64 {
+        self.longest_among(self.volumes.get(&volume.id).into_iter())
+    }
+
+    fn longest_among<'a>(&self, volumes: impl Iterator<Item = &'a Arc<VolumeRecord>>) -> u64 {
+        let sizes = |volume: &Arc<VolumeRecord>| {
             let snapshots = self.snapshots_of(volume.id).map(|snapshot| snapshot.size);
             snapshots.chain([volume.size]).max()
         };
-        self.volumes_that_go(migration).filter_map(|volume| sizes(volume)).max().unwrap_or(1)
+        volumes.filter_map(sizes).max().unwrap_or(1)
     }
 
     /// The bytes of the migration's chunks.
@@ -222,7 +256,7 @@ impl State {
 
     /// Whether what goes was grown on its way: what it was grown by is only where it goes to, so it can't be turned around.
     pub fn has_outgrown(&self, migration: &MigrationRecord) -> bool {
-        self.longest_of(migration) > migration.chunks * self.chunk_of(migration)
+        !migration.ends && self.longest_of(migration) > (migration.first + migration.chunks) * self.chunk_of(migration)
     }
 
     /// The active volume of this name, or of the id that stands for one: see [`BY_ID`].
@@ -289,14 +323,14 @@ impl State {
 
     /// Those of them that have this map: a volume and its clones.
     pub fn volumes_of(&self, map: MapId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
-        self.active_volumes().filter(move |volume| volume.map == map)
+        self.active_volumes().filter(move |volume| volume.has(map))
     }
 
     /// Those of them that may read what drives hold of this map: those that have it, and while volumes go between it and another,
     /// those that have that one.
     pub fn readers_of(&self, map: MapId) -> impl Iterator<Item = &Arc<VolumeRecord>> {
         let maps = self.migration_about(map).map_or([map, map], |migration| [migration.source, migration.target]);
-        self.active_volumes().filter(move |volume| maps.contains(&volume.map))
+        self.active_volumes().filter(move |volume| maps.iter().any(|map| volume.has(*map)))
     }
 
     /// The drives that were last seen on this server.
@@ -321,14 +355,14 @@ impl State {
         self.drives.values().filter(move |drive| drive.pool == pool)
     }
 
-    /// The pool whose drives hold a map of this volume. While it goes to another pool, the one map has drives of the one, the
-    /// other of the other.
+    /// The pool whose drives hold a map of this volume. Ranges may have maps of different pools, and while it goes to another pool, the
+    /// one map has drives of the one, the other of the other.
     pub fn pool_of<'a>(&'a self, volume: &'a VolumeRecord, map: &MapRecord) -> &'a str {
         let held =
             || map.columns.iter().flat_map(|column| &column.holders).find_map(|holder| self.drives.get(&holder.drive));
         match self.migration_about(map.id) {
-            None => &volume.pool,
-            Some(_) => held().map_or(&volume.pool, |drive| &drive.pool),
+            None if volume.ranges.is_none() => &volume.pool,
+            _ => held().map_or(&volume.pool, |drive| &drive.pool),
         }
     }
 

@@ -250,6 +250,7 @@ fn a_folder_of_form_5_opens_with_all_that_is_in_it_and_copies_move_to_another_dr
         layout,
         alone: false,
         pool: None,
+        range: None,
         seed: 9,
         rate: Some(1 << 20),
     };

@@ -432,6 +432,7 @@ mod tests {
             layout,
             alone: false,
             pool: None,
+            range: None,
             seed: 7,
             rate: Some(8),
         };

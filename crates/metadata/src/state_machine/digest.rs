@@ -49,11 +49,23 @@ impl Digest {
         Digest(sum)
     }
 
-    /// What form 9 has for the same records: it doesn't say of volumes that they are replicas, nor of snapshots that they are copies.
-    pub fn of_form_9(state: &State) -> Digest {
+    /// What form 11 has for the same records: all volumes have one range.
+    pub fn of_form_11(state: &State) -> Digest {
         let mut sum = Digest::of(state).0;
         for volume in state.volumes.values() {
-            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 18));
+            sum = sum.wrapping_sub(of(volume)).wrapping_add(of_first(volume, 24));
+        }
+        for migration in state.migrations.values() {
+            sum = sum.wrapping_sub(of(migration)).wrapping_add(of_first(migration, 14));
+        }
+        Digest(sum)
+    }
+
+    /// What form 9 has for the same records: it doesn't say of volumes that they are replicas, nor of snapshots that they are copies.
+    pub fn of_form_9(state: &State) -> Digest {
+        let mut sum = Digest::of_form_11(state).0;
+        for volume in state.volumes.values() {
+            sum = sum.wrapping_sub(of_first(volume, 24)).wrapping_add(of_first(volume, 18));
         }
         for snapshot in state.snapshots.values().flat_map(|snapshots| snapshots.values()) {
             sum = sum.wrapping_sub(of(snapshot)).wrapping_add(of_first(snapshot, 6));

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
-use tepal_model::{Epoch, Lineage, MAX_VOLUME, MapId, VolumeId};
+use tepal_model::{Epoch, Lineage, MAX_VOLUME, MapId, Ranges, VolumeId};
 use tepal_placement::Geometry;
 
 /// A record that is one row.
@@ -208,6 +208,7 @@ impl Record for VolumeRecord {
         "replica_as_of",
         "replica_receives",
         "replica_base",
+        "ranges",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -236,6 +237,7 @@ impl Record for VolumeRecord {
             optional(self.replica.as_ref(), |replica| integer(replica.as_of_unix_ms)),
             optional(self.replica.as_ref().and_then(|replica| replica.receives), |epoch| integer(epoch.into())),
             optional(self.replica.as_ref().and_then(|replica| replica.base), |epoch| integer(epoch.into())),
+            optional(self.ranges.as_ref(), text),
         ]
     }
 
@@ -258,6 +260,7 @@ impl Record for VolumeRecord {
             begun_in: row.get(16)?,
             cut_in: row.get(17)?,
             replica: replica(row, 18)?,
+            ranges: row.get::<_, Option<String>>(24)?.map(|ranges| parse_text(24, &ranges)).transpose()?,
         })
     }
 }
@@ -322,6 +325,8 @@ impl Record for MigrationRecord {
         "rate",
         "since",
         "begun_unix_ms",
+        "first",
+        "ends",
     ];
 
     fn values(&self) -> Vec<Value> {
@@ -340,6 +345,8 @@ impl Record for MigrationRecord {
             optional(self.rate, integer),
             integer(self.since),
             integer(self.begun_unix_ms),
+            integer(self.first),
+            integer(self.ends.into()),
         ]
     }
 
@@ -359,6 +366,8 @@ impl Record for MigrationRecord {
             rate: row.get(11)?,
             since: row.get(12)?,
             begun_unix_ms: row.get(13)?,
+            first: row.get(14)?,
+            ends: row.get(15)?,
         };
         match record.is_sound() {
             true => Ok(record),
@@ -611,6 +620,12 @@ pub fn load(connection: &Connection) -> rusqlite::Result<State> {
         |record: &&Arc<MigrationRecord>| [record.source, record.target].iter().any(|map| !state.maps.contains_key(map));
     if let Some(record) = state.migrations.values().find(lacks_map) {
         return Err(misplaced(0, record.id.0.into()));
+    }
+    let lacks_map = |record: &&Arc<VolumeRecord>| {
+        record.ranges.iter().flat_map(Ranges::maps).any(|map| !state.maps.contains_key(&map))
+    };
+    if let Some(record) = state.volumes.values().find(lacks_map) {
+        return Err(misplaced(24, record.map.0.into()));
     }
     for snapshot in all::<SnapshotRecord>(connection)? {
         let snapshots = state.snapshots.entry(snapshot.volume).or_default();

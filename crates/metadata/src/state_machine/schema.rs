@@ -69,7 +69,8 @@ pub const KIND: Kind = Kind {
             replica_name TEXT,              -- and how that is called
             replica_as_of INTEGER,          -- when the source held what the newest whole snapshot does; 0 before there is one
             replica_receives INTEGER,       -- the epoch of the source's snapshot of which it has a part; null if it's whole
-            replica_base INTEGER            -- snapshots.epoch of its newest whole one; null before there is one
+            replica_base INTEGER,           -- snapshots.epoch of its newest whole one; null before there is one
+            ranges TEXT                     -- first bytes and maps.id of its ranges, as 0:1,4194304:2; null if all is in map
         ) STRICT;
         CREATE UNIQUE INDEX volumes_by_name ON volumes (name) WHERE state = 'active';
         CREATE TABLE snapshots (
@@ -131,7 +132,9 @@ pub const KIND: Kind = Kind {
             cancelled INTEGER NOT NULL,     -- 1 if it goes back
             rate INTEGER,                   -- bytes a second at most; null if none was set
             since INTEGER NOT NULL,         -- the view in which window, stage or direction changed last
-            begun_unix_ms INTEGER NOT NULL
+            begun_unix_ms INTEGER NOT NULL,
+            first INTEGER NOT NULL,         -- the chunk in which the range begins that goes; 0 if volumes go from their beginning on
+            ends INTEGER NOT NULL           -- 1 if the range ends with its chunks, and more of the volumes lies behind it
         ) STRICT;
         CREATE TABLE events (
             seq INTEGER PRIMARY KEY,

@@ -142,6 +142,7 @@ fn migration_command() -> impl Strategy<Value = Command> {
                     layout,
                     alone: yes,
                     pool,
+                    range: None,
                     seed: u64::MAX,
                     rate: yes.then_some(1 << 20),
                 }
@@ -357,7 +358,7 @@ fn a_column_move_or_migration_that_rotted_is_noticed() {
         let other = Command::AddDrive { id: DriveId(2), server, pool, path, capacity, spare };
         let begin = Command::BeginMove { map: MapId(1), column: 0, from: DriveId(1), to: DriveId(2) };
         let (volume, layout) = ("a".to_owned(), Some("mirror:2".to_owned()));
-        let go = Command::BeginMigration { volume, layout, alone: false, pool: None, seed: 7, rate: None };
+        let go = Command::BeginMigration { volume, layout, alone: false, pool: None, range: None, seed: 7, rate: None };
         for (index, command) in (0..).zip(furnished().into_iter().chain([other, begin, go])) {
             carry_out(&mut machine, index, command);
         }

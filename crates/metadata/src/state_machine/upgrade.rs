@@ -130,15 +130,17 @@ pub fn from_form_10(connection: &Connection, file: &Path) -> Result<(), StoreErr
     if has_column(connection, file, "identities", "key")? {
         return Ok(());
     }
-    checked(connection, file, Digest::of).map(drop)
+    let state = checked(connection, file, Digest::of_form_11)?;
+    put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
 }
 
-/// Form 11 knows no schedules, encrypted volumes, limits and tokens by which servers join.
+/// Form 11 knows no schedules, encrypted volumes, limits and tokens by which servers join, and all volumes have one range.
 pub fn from_form_11(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if has_column(connection, file, "schedules", "done_s")? {
         return Ok(());
     }
-    checked(connection, file, Digest::of).map(drop)
+    let state = checked(connection, file, Digest::of_form_11)?;
+    put_meta(connection, DIGEST, &Digest::of(&state).0).map_err(StoreError::sqlite(file))
 }
 
 /// What has nothing in it before form 12.
@@ -177,6 +179,11 @@ const ACCESS: &str = "CREATE TABLE IF NOT EXISTS authorities (
         volume INTEGER NOT NULL, to_whom TEXT NOT NULL, right_to TEXT NOT NULL, PRIMARY KEY (volume, to_whom)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS reservations (volume INTEGER PRIMARY KEY, holder TEXT, number INTEGER NOT NULL) STRICT;";
+
+/// Volumes have one range before form 12.
+const RANGES: &str = "ALTER TABLE volumes ADD COLUMN ranges TEXT;
+    ALTER TABLE migrations ADD COLUMN first INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE migrations ADD COLUMN ends INTEGER NOT NULL DEFAULT 0;";
 
 const REPLICAS: &str = "ALTER TABLE volumes ADD COLUMN replica_cluster TEXT;
     ALTER TABLE volumes ADD COLUMN replica_volume INTEGER;
@@ -295,6 +302,7 @@ fn checked(connection: &Connection, file: &Path, digest: impl Fn(&State) -> Dige
     if has_column(connection, file, "events", "seq")? && !has_column(connection, file, "events", "who")? {
         connection.execute_batch("ALTER TABLE events ADD COLUMN who TEXT").map_err(StoreError::sqlite(file))?;
     }
+    connection.execute_batch(RANGES).map_err(StoreError::sqlite(file))?;
     let state = rows::load(connection).map_err(StoreError::sqlite(file))?;
     let stored: Option<u32> = meta(connection, file, DIGEST)?;
     if stored.unwrap_or(digest(&State::before_everything()).0) != digest(&state).0 {

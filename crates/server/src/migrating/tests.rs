@@ -19,7 +19,15 @@ async fn going(chunks: u64) -> (TempDir, Metadata) {
     let layout = Some("mirror:2".to_owned());
     done(
         &metadata,
-        Command::BeginMigration { volume: "v".to_owned(), layout, alone: false, pool: None, seed: 7, rate: None },
+        Command::BeginMigration {
+            volume: "v".to_owned(),
+            layout,
+            alone: false,
+            pool: None,
+            range: None,
+            seed: 7,
+            rate: None,
+        },
     )
     .await;
     (folder, metadata)

@@ -236,7 +236,9 @@ async fn a_column_with_too_few_fragments_takes_no_others_turn() {
 async fn what_is_on_its_way_to_another_map_is_moved_off_drives_that_are_short_of_room_and_else_not() {
     let cluster = cluster(&[1, 1, 1], "mirror:2").await;
     let (volume, layout) = ("v".to_owned(), Some("mirror:2;extent=4K".to_owned()));
-    cluster.done(Command::BeginMigration { volume, layout, alone: false, pool: None, seed: 1, rate: None }).await;
+    cluster
+        .done(Command::BeginMigration { volume, layout, alone: false, pool: None, range: None, seed: 1, rate: None })
+        .await;
     cluster.add(4, 1).await;
     let state = cluster.state();
     let migration = state.migrations.values().next().expect("one is under way").id;

@@ -22,11 +22,12 @@ use tepal_model::{DriveId, Lineage, MapId};
 
 impl State {
     /// The gaps of a map's history that are closed once no drive that takes writes has anything of them. While volumes go to or from the
-    /// map there are none.
+    /// map, or have several ranges, there are none.
     pub fn gaps_to_close(&self, map: MapId) -> Vec<Span> {
-        let Some(map) = self.maps.get(&map).filter(|map| self.migration_about(map.id).is_none()) else {
-            return Vec::new();
+        let is_alone = |map: &&Arc<MapRecord>| {
+            self.migration_about(map.id).is_none() && self.volumes_of(map.id).all(|volume| volume.ranges.is_none())
         };
+        let Some(map) = self.maps.get(&map).filter(is_alone) else { return Vec::new() };
         let away = self.left_last(map);
         self.gaps_of(map.id).into_iter().filter(|gap| u64::from(gap.0) > away).collect()
     }

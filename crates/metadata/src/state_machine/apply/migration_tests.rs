@@ -12,11 +12,19 @@ const SEED: u64 = 7;
 
 fn begin(volume: &str, layout: &str) -> Command {
     let (volume, layout) = (volume.to_owned(), Some(layout.to_owned()));
-    Command::BeginMigration { volume, layout, alone: false, pool: None, seed: SEED, rate: None }
+    Command::BeginMigration { volume, layout, alone: false, pool: None, range: None, seed: SEED, rate: None }
 }
 
 fn flatten(volume: &str) -> Command {
-    Command::BeginMigration { volume: volume.to_owned(), layout: None, alone: true, pool: None, seed: SEED, rate: None }
+    Command::BeginMigration {
+        volume: volume.to_owned(),
+        layout: None,
+        alone: true,
+        pool: None,
+        range: None,
+        seed: SEED,
+        rate: None,
+    }
 }
 
 fn gone(name: &str) -> Command {
@@ -145,6 +153,7 @@ fn what_cannot_go_is_refused_with_the_reason() {
         layout: Some("chained".to_owned()),
         alone: false,
         pool: None,
+        range: None,
         seed: 1,
         rate: Some(0),
     };
@@ -186,6 +195,7 @@ fn a_volume_goes_to_the_drives_of_another_pool_with_its_clones_and_is_of_that_po
         layout: layout.map(str::to_owned),
         alone: false,
         pool: Some(pool.to_owned()),
+        range: None,
         seed: SEED,
         rate: None,
     };

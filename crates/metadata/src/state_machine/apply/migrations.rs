@@ -10,18 +10,36 @@ use crate::command::{ALONE, Reply};
 use crate::record::{LONGEST_WINDOW, MapRecord, MigrationRecord, VolumeRecord};
 use crate::refusal::Refusal;
 use crate::state::State;
+use std::ops::Range;
 use std::sync::Arc;
-use tepal_model::{Epoch, Lineage, MapId, MigrationStage, VolumeId};
+use tepal_model::ranges::MOST_RANGES;
+use tepal_model::size::{chunk, exact};
+use tepal_model::{Epoch, Layout, Lineage, MapId, MigrationStage, VolumeId};
 
 /// The first window is a fiftieth of all chunks: large enough that few are agreed, small enough that clients seldom meet it.
 const FIRST_WINDOW: u64 = 50;
+
+/// What is to go to another map.
+struct Goes {
+    source: Arc<MapRecord>,
+    /// Whether it's the whole of a volume with one range.
+    is_all: bool,
+    /// Without an end: up to `u64::MAX`.
+    bytes: Range<u64>,
+}
+
+/// A range as people write it.
+fn said(bytes: &Range<u64>) -> String {
+    let end = if bytes.end == u64::MAX { String::new() } else { exact(bytes.end) };
+    format!("{}..{end}", exact(bytes.start))
+}
 
 impl Draft {
     pub(super) fn begin_migration(
         &mut self,
         name: &str,
         (layout, pool): (Option<&str>, Option<&str>),
-        alone: bool,
+        (alone, range): (bool, Option<(u64, u64)>),
         (seed, rate): (u64, Option<u64>),
     ) -> Result<Reply, Refusal> {
         check_rate(rate)?;
@@ -29,41 +47,37 @@ impl Draft {
         if alone && self.version < ALONE {
             return Err(Refusal::CannotLeave(name.to_owned()));
         }
-        let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
-        let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
-        if let Some(other) = self.state.migration_about(source.id) {
-            let volume = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };
-            if other.cancelled {
-                let to = other.leaves.is_none().then(|| other.layout.to_string());
-                return Err(Refusal::ComesBack { volume, to });
-            }
-            let target = self.state.maps.get(&other.target).filter(|_| other.leaves.is_none());
-            let to = target.map(|map| map.layout.to_string());
-            return Err(Refusal::MigratesAlready { volume, to });
-        }
+        let goes = self.what_goes(&volume, alone, range)?;
+        let layout = match layout {
+            Some(layout) => parse_layout(layout)?,
+            None if goes.is_all => volume.layout.clone(),
+            None => goes.source.layout.clone(),
+        };
+        self.check_not_going(&volume, name)?;
+        let source = &goes.source;
         if alone && self.state.volumes.values().all(|other| other.map != source.id || other.id == volume.id) {
             return Err(Refusal::NotShared(name.to_owned()));
         }
-        let target = MapId(self.state.counters.map);
-        let next_map = target.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
-        let pool = pool.unwrap_or(&volume.pool);
+        let next = MapId(self.state.counters.map);
+        let next_map = next.0.checked_add(1).ok_or(Refusal::NoMapsLeft)?;
+        let from_pool = self.state.pool_of(&volume, source).to_owned();
+        let pool = pool.unwrap_or(&from_pool);
         if !self.state.pools.contains_key(pool) {
             return Err(Refusal::NoPool(pool.to_owned()));
         }
-        let (settled, table) = place::allot(&self.state, pool, &layout, (target, Some(source.id)), self.version)?;
-        if !alone && settled == source.layout && *pool == *volume.pool {
+        let (settled, table) = place::allot(&self.state, pool, &layout, (next, Some(source.id)), self.version)?;
+        if !alone && settled == source.layout && *pool == from_pool {
             return Err(Refusal::SameLayout { volume: name.to_owned(), layout: layout.to_string() });
         }
-        self.state.counters.map = next_map;
-        let view = self.next_view();
-        let drives = self.make_map(target, volume.id, settled, &table);
-        self.raise_newest_epoch(target, source.newest_epoch);
+        let joined = (!goes.is_all).then(|| self.map_of_a_range(&volume, (&settled, pool), source.id)).flatten();
         let mut record = MigrationRecord {
-            id: target,
+            id: joined.unwrap_or(next),
             source: source.id,
-            target,
+            target: joined.unwrap_or(next),
             layout,
             leaves: alone.then_some(volume.id),
+            first: 0,
+            ends: false,
             seed: seed.min(i64::MAX as u64),
             chunks: 1,
             done: 0,
@@ -71,29 +85,136 @@ impl Draft {
             stage: MigrationStage::Running,
             cancelled: false,
             rate: rate.map(|rate| rate.min(i64::MAX as u64)),
-            since: view,
+            since: self.state.view() + 1,
             begun_unix_ms: self.unix_ms,
         };
-        let longest = self.state.longest_of(&record);
-        check_size_for(&record.layout, longest)?;
-        record.chunks = longest.div_ceil(self.state.chunk_of(&record));
+        let longest = self.longest_with_map_of(&volume, &record);
+        self.measure(&mut record, &volume, (&goes, settled.extent, longest))?;
+        let view = self.next_view();
+        let drives = match joined.and_then(|map| self.state.maps.get(&map)) {
+            Some(map) => map.drives().len(),
+            None => {
+                self.state.counters.map = next_map;
+                let drives = self.make_map(next, volume.id, settled, &table);
+                self.raise_newest_epoch(next, goes.source.newest_epoch);
+                drives
+            }
+        };
+        let of_pool = if *pool == from_pool { String::new() } else { format!(" of pool {pool}") };
+        self.tell_begin(&volume, &record, (drives, of_pool, &goes));
+        let id = record.id;
+        self.put_migration(record);
+        Ok(Reply::MigrationBegun { id, view })
+    }
+
+    /// What is to go: the whole of a volume with one range, or a part of one range.
+    fn what_goes(&self, volume: &VolumeRecord, alone: bool, range: Option<(u64, u64)>) -> Result<Goes, Refusal> {
+        let name = || volume.name.clone();
+        let map = |id: MapId| self.state.maps.get(&id).expect("each range's map exists").clone();
+        let (table, longest) = (volume.table(), self.state.longest_with(volume));
+        let Some((from, to)) = range else {
+            if table.count() > 1 {
+                let ranges = table.count();
+                return Err(if alone {
+                    Refusal::FlattenOfRanges(name())
+                } else {
+                    Refusal::HasRanges { volume: name(), ranges }
+                });
+            }
+            return Ok(Goes { source: map(volume.map), is_all: true, bytes: 0..u64::MAX });
+        };
+        if from >= to || from >= volume.size {
+            return Err(Refusal::NoSuchRange { volume: name(), from, to, size: volume.size });
+        }
+        // What ends with the volume, or behind it, is of its last range, and so is what it grows by.
+        let end = if to >= volume.size { u64::MAX } else { to };
+        let (own, source) = table.iter().find(|(own, _)| own.contains(&from)).expect("each byte is in a range");
+        if end > own.end {
+            return Err(Refusal::RangeOfSeveral { volume: name(), from, to: to.min(longest), until: own.end });
+        }
+        let is_all = table.count() == 1 && from == 0 && end == u64::MAX;
+        if !is_all && table.with(&(from..end), MapId(u32::MAX)).count() > MOST_RANGES {
+            return Err(Refusal::TooManyRanges { volume: name(), most: MOST_RANGES });
+        }
+        Ok(Goes { source: map(source), is_all, bytes: from..end })
+    }
+
+    /// Only one thing of a volume, and of those that share a map with it, goes at a time.
+    fn check_not_going(&self, volume: &VolumeRecord, name: &str) -> Result<(), Refusal> {
+        let about = volume.maps().into_iter().find_map(|map| self.state.migration_about(map));
+        let Some(other) = about else { return Ok(()) };
+        let volume = if other.takes(volume) { name.to_owned() } else { self.subject_of(other) };
+        if other.cancelled {
+            let to = other.leaves.is_none().then(|| other.layout.to_string());
+            return Err(Refusal::ComesBack { volume, to });
+        }
+        let target = self.state.maps.get(&other.target).filter(|_| other.leaves.is_none());
+        let to = target.map(|map| map.layout.to_string());
+        Err(Refusal::MigratesAlready { volume, to })
+    }
+
+    /// The map of another range of the volume that is as one would be made now: a range that goes to it is of it then.
+    fn map_of_a_range(&self, volume: &VolumeRecord, (layout, pool): (&Layout, &str), but: MapId) -> Option<MapId> {
+        let is_such = |id: &MapId| {
+            let map = self.state.maps.get(id).filter(|map| map.id != but && map.layout == *layout);
+            map.is_some_and(|map| self.state.pool_of(volume, map) == pool)
+        };
+        volume.maps().into_iter().find(is_such)
+    }
+
+    /// How long the longest is that goes: the volume's map names all of them.
+    fn longest_with_map_of(&self, volume: &VolumeRecord, record: &MigrationRecord) -> u64 {
+        if record.leaves.is_some() { self.state.longest_alone(volume) } else { self.state.longest_with(volume) }
+    }
+
+    /// Counts the chunks, and checks that they are whole ones and no more than the layout can have.
+    fn measure(
+        &self,
+        record: &mut MigrationRecord,
+        volume: &VolumeRecord,
+        (goes, extent, longest): (&Goes, u32, u64),
+    ) -> Result<(), Refusal> {
+        let chunk = chunk(goes.source.extent(), extent);
+        let Range { start, end } = goes.bytes;
+        let (ends, until) = (end != u64::MAX, end.min(longest));
+        check_size_for(&record.layout, until)?;
+        if !goes.is_all {
+            if record.layout.plexes().is_some() || goes.source.layout.plexes().is_some() {
+                return Err(Refusal::RangeOfPlexes(volume.name.clone()));
+            }
+            let not_whole = [start, if ends { end } else { 0 }].into_iter().find(|at| !at.is_multiple_of(chunk));
+            if let Some(at) = not_whole {
+                return Err(Refusal::RangeNotWhole { at, chunk, size: volume.size });
+            }
+        }
+        (record.first, record.ends) = (start / chunk, ends);
+        record.chunks = (until.div_ceil(chunk) - record.first).max(1);
         record.fence = (record.chunks / FIRST_WINDOW).clamp(1, LONGEST_WINDOW);
-        let others = if alone { 0 } else { self.state.volumes_of(source.id).count() - 1 };
+        Ok(())
+    }
+
+    fn tell_begin(
+        &mut self,
+        volume: &VolumeRecord,
+        record: &MigrationRecord,
+        (drives, of_pool, goes): (usize, String, &Goes),
+    ) {
+        let others = if record.leaves.is_some() { 0 } else { self.state.volumes_of(goes.source.id).count() - 1 };
         let with = match others {
             0 => String::new(),
             1 => " with the other volume of the same origin".to_owned(),
             more => format!(" with the {more} other volumes of the same origin"),
         };
-        let of_pool = if *pool == *volume.pool { String::new() } else { format!(" of pool {pool}") };
-        let text = match alone {
-            false => {
-                format!("begins to go from {} to {}, on {drives} drives{of_pool}{with}", volume.layout, record.layout)
-            }
-            true => format!("begins to leave the volumes that it shares data with, for {drives} drives"),
+        let (from, to) = (if goes.is_all { &volume.layout } else { &goes.source.layout }, &record.layout);
+        let what = match goes.is_all {
+            true => String::new(),
+            false => format!(" with its bytes {}", said(&goes.bytes)),
         };
-        self.put_migration(record);
-        self.event("volume", name, text);
-        Ok(Reply::MigrationBegun { id: target, view })
+        let text = match record.leaves {
+            None => format!("begins to go{what} from {from} to {to}, on {drives} drives{of_pool}{with}"),
+            Some(_) => format!("begins to leave the volumes that it shares data with, for {drives} drives"),
+        };
+        self.event("volume", &volume.name, text);
     }
 
     pub(super) fn move_window(&mut self, id: MapId, since: u64, to: (u64, u64)) -> Result<Reply, Refusal> {
@@ -121,6 +242,9 @@ impl Draft {
 
     /// The volumes that went have the target from now on, which has all.
     fn finish_migration(&mut self, record: &MigrationRecord) {
+        if record.is_of_a_part() {
+            return self.finish_range(record);
+        }
         let subject = self.subject_of(record);
         let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
         let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
@@ -148,6 +272,35 @@ impl Draft {
                 Some(pool) => format!("has {} now, in pool {pool}", record.layout),
             },
             (Some(_), false) => "shares no data with other volumes any more".to_owned(),
+        };
+        self.event("volume", &subject, text);
+    }
+
+    /// The range that went is in the target from now on. A map of which no range is left is gone; one range that is left is the volume.
+    fn finish_range(&mut self, record: &MigrationRecord) {
+        let (subject, bytes) = (self.subject_of(record), record.bytes(self.state.chunk_of(record)));
+        let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
+        let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
+        self.drop_migration(record.id);
+        for mut volume in volumes {
+            let table = volume.table().with(&bytes, record.target);
+            let before = volume.map;
+            volume.map = if table.has(before) { before } else { table.at(0) };
+            volume.ranges = (table.count() > 1).then_some(table);
+            if volume.map != before {
+                let map = self.state.maps.get(&volume.map).expect("each range's map exists").clone();
+                let went_there = volume.map == record.target && !record.cancelled;
+                volume.layout = if went_there { record.layout.clone() } else { map.layout.clone() };
+                let held = VolumeRecord { ranges: Some(volume.table()), ..volume.clone() };
+                volume.pool = self.state.pool_of(&held, &map).to_owned();
+            }
+            self.revise(volume);
+        }
+        [record.source, record.target].into_iter().for_each(|map| self.drop_map_of_nobody(map));
+        self.forget_removed_drives();
+        let text = match record.cancelled {
+            true => format!("is as it was before: what had gone of its bytes {} has come back", said(&bytes)),
+            false => format!("has {} in its bytes {} now", record.layout, said(&bytes)),
         };
         self.event("volume", &subject, text);
     }
@@ -186,7 +339,7 @@ impl Draft {
         }
         let volumes = self.state.volumes.values().filter(|volume| record.takes(volume));
         let volumes: Vec<VolumeRecord> = volumes.map(|volume| VolumeRecord::clone(volume)).collect();
-        let since = self.next_view();
+        let (since, is_of_a_part) = (self.next_view(), record.is_of_a_part());
         self.put_migration(MigrationRecord {
             source: record.target,
             target: record.source,
@@ -197,7 +350,8 @@ impl Draft {
             since,
             ..record
         });
-        for mut volume in volumes {
+        // Of a range that goes, the volumes' records say nothing before it's there.
+        for mut volume in volumes.into_iter().filter(|_| !is_of_a_part) {
             volume.map = record.target;
             self.revise(volume);
         }
@@ -215,11 +369,7 @@ impl Draft {
         let is_over = |record: &&Arc<MigrationRecord>| self.state.volumes.values().all(|volume| !record.takes(volume));
         for record in self.state.migrations.values().filter(is_over).cloned().collect::<Vec<_>>() {
             self.drop_migration(record.id);
-            for map in [record.source, record.target] {
-                if self.state.volumes.values().all(|volume| volume.map != map) && self.state.maps.contains_key(&map) {
-                    self.drop_map(map);
-                }
-            }
+            [record.source, record.target].into_iter().for_each(|map| self.drop_map_of_nobody(map));
             self.forget_removed_drives();
         }
     }

@@ -13,7 +13,7 @@
 //!    one of them. Who joins, and who holds a copy, changes with the view.
 //!    A column has a complete copy at any time.
 //! 7. A map is the source or target of one migration at most, and the two are never the same. The volumes that go have the source until the
-//!    end.
+//!    end; of a range that goes, the map in which it was when that began. Volumes that share a map have the same ranges.
 //! 8. No epoch of a map is handed out twice. Each volume and snapshot has one of its own, the newest of its lineage. What it sees never
 //!    changes; how that is said does when gaps are closed.
 
@@ -48,6 +48,8 @@ mod move_tests;
 mod moves;
 pub mod once;
 pub mod place;
+#[cfg(test)]
+mod range_tests;
 #[cfg(test)]
 mod replace_tests;
 mod replacing;
@@ -207,8 +209,8 @@ impl Draft {
             Command::RollBack { volume, name } => self.roll_back(volume, name),
             Command::CloneVolume { volume, snapshot, name } => self.clone_volume(volume, snapshot, name),
             Command::CloseGaps { map, gaps, view } => self.close_gaps(*map, gaps, *view),
-            Command::BeginMigration { volume, layout, alone, pool, seed, rate } => {
-                self.begin_migration(volume, (layout.as_deref(), pool.as_deref()), *alone, (*seed, *rate))
+            Command::BeginMigration { volume, layout, alone, pool, range, seed, rate } => {
+                self.begin_migration(volume, (layout.as_deref(), pool.as_deref()), (*alone, *range), (*seed, *rate))
             }
             Command::MoveWindow { id, since, to } => self.move_window(*id, *since, *to),
             Command::PauseMigration { id, paused } => self.pause_migration(*id, *paused),

@@ -83,6 +83,7 @@ fn a_drive_that_cannot_take_the_place_is_refused_with_the_reason() {
             layout: Some("mirror:2".to_owned()),
             alone: false,
             pool: None,
+            range: None,
             seed: 7,
             rate: None,
         },

@@ -150,8 +150,7 @@ impl Draft {
     /// The volume, which sees what `from` does and writes in an epoch that none has written in, in a new view.
     fn go_on_from(&mut self, from: &Lineage, mut volume: VolumeRecord) -> Result<VolumeRecord, Refusal> {
         let map = self.state.maps.get(&volume.map).expect("each volume's map exists");
-        let migration = self.state.migration_about(volume.map);
-        let maps = migration.map_or(vec![volume.map], |migration| vec![migration.source, migration.target]);
+        let maps = self.state.family_of(&volume);
         let tells_views = self.version >= GAPS_CLOSED && maps.iter().any(|&map| self.state.has_drives_away(map));
         let run = next_epochs(map.newest_epoch, self.state.view() + 1, tells_views);
         let (first, newest) = run.ok_or_else(|| Refusal::NoEpochsLeft(volume.name.clone()))?;
@@ -166,8 +165,11 @@ impl Draft {
     /// Why the volume can't be kept apart from what it leaves out.
     fn no_more_spans(&self, volume: &VolumeRecord) -> Refusal {
         let name = volume.name.clone();
-        if self.state.migration_about(volume.map).is_some() {
+        if self.state.family_of(volume).iter().any(|map| self.state.migration_about(*map).is_some()) {
             return Refusal::GapsWaitForMigration(name);
+        }
+        if volume.ranges.is_some() {
+            return Refusal::GapsWaitForRanges(name);
         }
         match self.state.gaps_wait(volume.map) {
             (false, _) => Refusal::ClonesTooDeep { name, limit: MAX_SPANS - 1 },

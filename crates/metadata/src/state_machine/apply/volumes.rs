@@ -46,6 +46,7 @@ impl Draft {
             layout,
             pool: pool.to_owned(),
             map,
+            ranges: None,
             epoch: FIRST_EPOCH,
             lineage: as_read(&Lineage::default()),
             epoch_since: made_in,
@@ -94,10 +95,7 @@ impl Draft {
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
         let from = volume.size;
-        check_size_for(&volume.layout, size)?;
-        if let Some(migration) = self.state.migration_of(&volume) {
-            check_size_for(&migration.layout, size)?;
-        }
+        self.check_size_in_maps(&volume, size)?;
         if size == from {
             return Ok(Reply::Done);
         }
@@ -119,6 +117,21 @@ impl Draft {
         self.revise(volume);
         self.event("volume", name, format!("resized from {} to {}", Size(from), Size(size)));
         Ok(Reply::Done)
+    }
+
+    /// Whether the layouts of the range at the volume's end allow so much.
+    fn check_size_in_maps(&self, volume: &VolumeRecord, size: u64) -> Result<(), Refusal> {
+        match &volume.ranges {
+            None => check_size_for(&volume.layout, size)?,
+            Some(ranges) => {
+                let last = self.state.maps.get(&ranges.at(u64::MAX)).expect("each range's map exists");
+                check_size_for(&last.layout, size)?;
+            }
+        }
+        match self.state.migration_of(volume).filter(|migration| !migration.ends) {
+            Some(migration) => check_size_for(&migration.layout, size),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
@@ -169,9 +182,11 @@ impl Draft {
         self.drop_limits_of(&Limited::Volume(volume.id));
         self.drop_schedules_of(&volume);
         volume.state = VolumeState::Deleting;
-        let map = volume.map;
+        let maps = volume.maps();
         self.revise(volume);
-        if self.state.readers_of(map).next().is_some() || self.state.migration_about(map).is_some() {
+        let is_needed =
+            |map: &MapId| self.state.readers_of(*map).next().is_some() || self.state.migration_about(*map).is_some();
+        if maps.iter().any(is_needed) {
             self.next_view(); // drives give back what only it saw when nobody acts in an earlier one
         }
         let with = match snapshots {
@@ -190,14 +205,19 @@ impl Draft {
         }
         self.drop_volume(id);
         self.end_migrations_of_nobody();
-        let has_it = |other: &std::sync::Arc<VolumeRecord>| other.map == volume.map;
-        let is_needed = self.state.volumes.values().any(has_it) || self.state.migration_about(volume.map).is_some();
-        if !is_needed && self.state.maps.contains_key(&volume.map) {
-            self.drop_map(volume.map);
-            self.forget_removed_drives();
-        }
+        volume.maps().into_iter().for_each(|map| self.drop_map_of_nobody(map));
+        self.forget_removed_drives();
         self.event("volume", &volume.name, "its space is free".to_owned());
         Ok(Reply::Done)
+    }
+
+    /// A map that no volume has any more, and none goes to or from, is gone.
+    pub(super) fn drop_map_of_nobody(&mut self, map: MapId) {
+        let is_needed =
+            self.state.volumes.values().any(|volume| volume.has(map)) || self.state.migration_about(map).is_some();
+        if !is_needed && self.state.maps.contains_key(&map) {
+            self.drop_map(map);
+        }
     }
 
     /// Stores a changed record, under its next revision.
