@@ -6,6 +6,7 @@ mod full;
 mod killed;
 mod lost;
 mod pools;
+mod ranges;
 mod ways;
 
 use crate::nbd::{BLOCK, Ledger, Writer};

@@ -115,7 +115,9 @@ pub fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
     };
     let drives = state.drives.iter().map(|(&id, record)| (id, agreed(record))).collect();
     let mut readers: BTreeMap<MapId, Vec<&VolumeRecord>> = BTreeMap::new();
-    state.active_volumes().for_each(|record| readers.entry(record.map).or_default().push(record));
+    for record in state.active_volumes() {
+        record.maps().into_iter().for_each(|map| readers.entry(map).or_default().push(record));
+    }
     let migrations: BTreeMap<MapId, Arc<Migration>> = state
         .migrations
         .values()
@@ -142,7 +144,9 @@ pub fn cluster_view(state: &State, before: &ClusterView) -> ClusterView {
     };
     let epochs = readers.into_iter().filter_map(of_map).collect();
     let volumes = state.active_volumes().map(|record| (record.id, record.map)).collect();
-    ClusterView { view: state.view(), drives, epochs, places, volumes, laid, migrations }
+    let several = |record: &Arc<VolumeRecord>| Some((record.id, Arc::new(record.ranges.clone()?)));
+    let ranges = state.active_volumes().filter_map(several).collect();
+    ClusterView { view: state.view(), drives, epochs, places, volumes, ranges, laid, migrations }
 }
 
 fn laid_of(map: &MapRecord) -> Laid {
@@ -157,7 +161,9 @@ fn migration_of(state: &State, record: &MigrationRecord, before: &ClusterView) -
         target: record.target,
         from: laid(record.source)?,
         to: laid(record.target)?,
+        first: record.first,
         chunks: record.chunks,
+        ends: record.ends,
         seed: record.seed,
         done: record.done,
         fence: record.fence,

@@ -64,10 +64,10 @@ pub fn is_alone(state: &State) -> bool {
     state.servers.len() <= 1
 }
 
-/// Whether this server has the volume for itself. Where volumes go from its map to another, what is agreed says from which map each part
-/// of them is served.
+/// Whether this server has the volume for itself. Where volumes go from its map to another, or have several ranges, what is agreed says
+/// from which map each part of them is served.
 fn has_for_itself(state: &State, record: &VolumeRecord) -> bool {
-    is_alone(state) && state.migration_about(record.map).is_none()
+    is_alone(state) && record.ranges.is_none() && state.migration_about(record.map).is_none()
 }
 
 /// What the engine is told of a volume, but for its snapshots.

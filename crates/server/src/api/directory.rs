@@ -2,8 +2,8 @@
 
 use super::extract::Input;
 use super::types::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMigration, DirectoryServer, DirectorySnapshot,
-    DirectoryVolume, ENCRYPTED, GatewayCounters, GatewayNews,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMap, DirectoryMigration, DirectoryRanges,
+    DirectoryServer, DirectorySnapshot, DirectoryVolume, ENCRYPTED, GatewayCounters, GatewayNews, RANGED,
 };
 use super::{Shared, Who};
 use crate::agreed::left;
@@ -126,11 +126,13 @@ fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
         let key = state.access.volume_keys.get(&volume.id);
         let key = key.map(|key| DirectoryKey { name: key.key.clone(), wrapped: key.wrapped.clone() });
         let before = if key.is_some() { ENCRYPTED } else { "" };
+        let ranges = ranges(state, volume);
+        let ranged = if ranges.is_some() { RANGED } else { "" };
         Some(DirectoryVolume {
             id: volume.id.0,
             name: volume.name.clone(),
             size: volume.size,
-            layout: format!("{before}{}", map.layout),
+            layout: format!("{before}{ranged}{}", map.layout),
             map: map.id.0,
             width: map.width,
             chunk: map.chunk,
@@ -140,6 +142,7 @@ fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
             limits: state.access.limits_of(&Limited::Volume(volume.id)),
             key,
             migration: migration(state, volume),
+            ranges,
             snapshots: state.snapshots_of(volume.id).map(|snapshot| of_gateways(snapshot)).collect(),
         })
     });
@@ -162,6 +165,9 @@ fn migration(state: &metadata::State, volume: &metadata::VolumeRecord) -> Option
         width: map.width,
         chunk: map.chunk,
         columns: map.columns.iter().map(column).collect(),
+        source: Some(record.source.0),
+        first: record.first,
+        ends: record.ends,
         chunks: record.chunks,
         seed: record.seed,
         done: record.done,
@@ -170,6 +176,21 @@ fn migration(state: &metadata::State, volume: &metadata::VolumeRecord) -> Option
         leaves: record.leaves.map(|volume| volume.0),
         since: record.since,
     })
+}
+
+fn ranges(state: &metadata::State, volume: &metadata::VolumeRecord) -> Option<DirectoryRanges> {
+    let goes_in_part = state.migration_of(volume).is_some_and(|migration| migration.is_of_a_part());
+    if volume.ranges.is_none() && !goes_in_part {
+        return None;
+    }
+    let maps = state.maps_of(volume).filter(|map| map.id != volume.map).map(|map| DirectoryMap {
+        map: map.id.0,
+        layout: map.layout.to_string(),
+        width: map.width,
+        chunk: map.chunk,
+        columns: map.columns.iter().map(column).collect(),
+    });
+    Some(DirectoryRanges { list: volume.table().to_string(), maps: maps.collect() })
 }
 
 fn of_gateways(snapshot: &SnapshotRecord) -> DirectorySnapshot {

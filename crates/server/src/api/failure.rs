@@ -159,6 +159,12 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::ClonesTooDeep { .. }
         | Refusal::GapsStay { .. }
         | Refusal::GapsWaitForMigration(_)
+        | Refusal::GapsWaitForRanges(_)
+        | Refusal::HasRanges { .. }
+        | Refusal::FlattenOfRanges(_)
+        | Refusal::RangeOfPlexes(_)
+        | Refusal::RangeOfSeveral { .. }
+        | Refusal::TooManyRanges { .. }
         | Refusal::NoEpochsLeft(_)
         | Refusal::NoDrives(_)
         | Refusal::MigratesAlready { .. }
@@ -206,6 +212,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Size { .. }
         | Refusal::SizeOfStripes { .. }
         | Refusal::SizeOfPlexes { .. }
+        | Refusal::NoSuchRange { .. }
+        | Refusal::RangeNotWhole { .. }
         | Refusal::Layout { .. }
         | Refusal::NoSites { .. }
         | Refusal::ChainedDomain { .. }

@@ -6,7 +6,7 @@ use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::Scope;
 use super::types::{
-    DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
+    Between, DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
     VolumesQuery, route,
 };
 use super::{Context, Shared, conditions, health_text, volumes};
@@ -29,9 +29,9 @@ const BESIDES: u64 = 20;
 pub async fn relayout(
     Extract(context): Extract<Shared>,
     name: Named,
-    Input(Relayout { layout, pool, rate }): Input<Relayout>,
+    Input(Relayout { layout, pool, range, rate }): Input<Relayout>,
 ) -> Result<Response, Failure> {
-    let begun = begin(&context, &name.0, (layout, pool), false, rate).await?;
+    let begun = begin(&context, &name.0, (layout, pool), (false, range), rate).await?;
     Ok(conditions::begun(conditions::place_of(&begun.0), begun))
 }
 
@@ -40,7 +40,7 @@ pub async fn flatten(
     name: Named,
     Input(Flatten { rate }): Input<Flatten>,
 ) -> Result<Response, Failure> {
-    let begun = begin(&context, &name.0, (None, None), true, rate).await?;
+    let begun = begin(&context, &name.0, (None, None), (true, None), rate).await?;
     Ok(conditions::begun(conditions::place_of(&begun.0), begun))
 }
 
@@ -48,22 +48,33 @@ async fn begin(
     context: &Context,
     name: &str,
     (layout, pool): (Option<String>, Option<String>),
-    alone: bool,
+    (alone, range): (bool, Option<Between>),
     rate: Option<u64>,
 ) -> Result<Tagged<VolumeInfo>, Failure> {
     let record = volumes::record_in(context, Scope::Cluster, name).await?;
     let state = context.parts.metadata.state();
+    let range = range.map(|Between { from, to }| (from, to.unwrap_or(u64::MAX)));
+    let source = range.and_then(|(from, _)| state.maps.get(&record.table().at(from)));
     // One that can't be read is refused by the command, in its words.
-    let wanted: Option<Layout> = match &layout {
-        Some(text) => text.parse().ok(),
-        None => Some(record.layout.clone()),
+    let wanted: Option<Layout> = match (&layout, source) {
+        (Some(text), _) => text.parse().ok(),
+        (None, Some(source)) if record.ranges.is_some() => Some(source.layout.clone()),
+        (None, _) => Some(record.layout.clone()),
     };
     // What comes back from there goes there after all.
     let comes_back = |migration: &&Arc<MigrationRecord>| {
         let other = state.maps.get(&migration.source).map(|map| state.pool_of(&record, map));
         let is_meant =
             wanted.as_ref() == Some(&migration.layout) && pool.as_deref().is_none_or(|pool| other == Some(pool));
-        migration.cancelled && migration.leaves.is_some() == alone && is_meant
+        let goes = migration.is_of_a_part().then(|| migration.bytes(state.chunk_of(migration)));
+        let is_same = match (goes, range) {
+            (Some(goes), Some((from, to))) => {
+                goes.start == from && if to >= record.size { goes.end >= record.size } else { goes.end == to }
+            }
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        migration.cancelled && migration.leaves.is_some() == alone && is_meant && is_same
     };
     if let Some(migration) = state.migration_of(&record).filter(comes_back) {
         context.propose(Command::TurnMigration { id: migration.id, cancelled: false }).await?;
@@ -72,13 +83,15 @@ async fn begin(
         }
         return volumes::one(context, &record.by_id()).await;
     }
-    let to = pool.as_deref().unwrap_or(&record.pool);
+    let from_pool = source.map_or(&*record.pool, |source| state.pool_of(&record, source));
+    let to = pool.as_deref().unwrap_or(from_pool);
     let is_possible = state.migration_about(record.map).is_none() && state.pools.contains_key(to);
     if let Some(wanted) = wanted.filter(|_| is_possible) {
-        check_room(context, &state, &record, (&wanted, to), alone).await?;
+        check_room(context, &state, &record, (&wanted, to), (alone, range)).await?;
     }
     let seed = ServerWorld.next_u64();
-    context.propose(Command::BeginMigration { volume: record.by_id(), layout, alone, pool, seed, rate }).await?;
+    let volume = record.by_id();
+    context.propose(Command::BeginMigration { volume, layout, alone, pool, range, seed, rate }).await?;
     context.volumes.settle().await;
     volumes::one(context, &record.by_id()).await
 }
@@ -89,17 +102,26 @@ async fn check_room(
     state: &State,
     record: &VolumeRecord,
     (wanted, pool): (&Layout, &str),
-    alone: bool,
+    (alone, range): (bool, Option<(u64, u64)>),
 ) -> Result<(), Failure> {
-    let Some(map) = state.map_of(record) else { return Ok(()) };
+    let id = range.map_or(record.map, |(from, _)| record.table().at(from));
+    let Some(map) = state.maps.get(&id) else { return Ok(()) };
     let allocated = volumes::everywhere(context, &record.by_id()).await?.allocated;
+    // How much of it a range has nobody knows: at most all of itself.
+    let allocated = match range {
+        None => allocated,
+        Some((from, to)) => {
+            let (kept, of) = kept_of(&map.layout);
+            allocated.min(scaled(to.min(record.size).saturating_sub(from), kept, of))
+        }
+    };
     let (kept, of) = kept_of(&map.layout);
     let held = scaled(allocated, of, kept);
     // Of what several volumes have together nobody knows how much one of them sees: at most all of itself.
     let goes = if alone { held.min(record.size) } else { held };
     let (kept, of) = kept_of(wanted);
     let wanted_bytes = scaled(goes, kept, of);
-    let left_free = if alone || *pool != *record.pool { 0 } else { allocated };
+    let left_free = if alone || pool != state.pool_of(record, map) { 0 } else { allocated };
     if let Some(plexes) = wanted.plexes() {
         return check_drives(context, (record, map), plexes, (goes, if left_free > 0 { held } else { 0 })).await;
     }
@@ -212,6 +234,15 @@ async fn promised_in(context: &Context, state: &State, pool: &str) -> u64 {
         // Unless it has gone meanwhile.
         let Ok(VolumeInfo { allocated, .. }) = volumes::everywhere(context, &volume.by_id()).await else { continue };
         let fragments = (source.layout.fragments(), target.layout.fragments());
+        let goes = migration.bytes(state.chunk_of(migration));
+        let allocated = match migration.is_of_a_part() {
+            true => allocated.min(scaled(
+                goes.end.min(volume.size).saturating_sub(goes.start),
+                fragments.0.count() as u64,
+                1,
+            )),
+            false => allocated,
+        };
         // What a volume that parts from others has by itself in the end isn't known before.
         let takes = match migration.leaves {
             None => still_takes(allocated, fragments, (migration.done, migration.chunks), leaves_room),
@@ -308,13 +339,20 @@ pub async fn list(context: Extract<Shared>, scope: Scope) -> Json<Vec<MigrationI
 pub fn of_volume(context: &Context, state: &State, record: &VolumeRecord) -> Option<Migration> {
     let migration = state.migration_of(record)?;
     let progress = context.migrations.progress(migration.id);
-    let total_bytes = record.size;
+    let goes = migration.bytes(state.chunk_of(migration));
+    let range = migration.is_of_a_part().then(|| Between { from: goes.start, to: migration.ends.then_some(goes.end) });
+    let total_bytes = goes.end.min(record.size).saturating_sub(goes.start);
     let part = |chunks: u64| (u128::from(total_bytes) * u128::from(chunks) / u128::from(migration.chunks)) as u64;
     let done_bytes = part(migration.done);
     let rate = progress.rate;
     let mut said = Migration {
         // What it goes back to it has as its own still.
-        to: if migration.cancelled { record.layout.to_string() } else { migration.layout.to_string() },
+        to: match (migration.cancelled, migration.is_of_a_part()) {
+            (true, true) => layout_of(state, migration.target).unwrap_or_default(),
+            (true, false) => record.layout.to_string(),
+            (false, _) => migration.layout.to_string(),
+        },
+        range,
         to_pool: changed_pool(state, record, migration),
         done_bytes,
         total_bytes,
@@ -378,7 +416,7 @@ fn add_obstacles(migration: &mut Migration, (context, state): (&Context, &State)
                         "put a drive back that has a good copy; it was grown on its way, so it can be turned around only once its \
                          snapshots that are longer than {0} bytes are removed (`tepal snapshot rm`) and it's cut off there, which loses \
                          what is past that (`tepal volume resize {name} {0} --shrink`)",
-                        agreed.chunks * state.chunk_of(agreed),
+                        (agreed.first + agreed.chunks) * state.chunk_of(agreed),
                         name = record.name
                     ),
                 };
@@ -407,7 +445,12 @@ fn way_back(record: &VolumeRecord, migration: &Migration, state: &State) -> Stri
     match state.migration_of(record) {
         _ if !migration.cancelled => format!("`tepal volume cancel {name}`"),
         _ if migration.flattens => format!("`tepal volume flatten {name}`"),
-        Some(agreed) => format!("`tepal volume relayout {name} --layout '{}'`", agreed.layout),
+        Some(agreed) => {
+            let range = migration.range.map_or(String::new(), |Between { from, to }| {
+                format!(" --range {from}..{}", to.map_or(String::new(), |to| to.to_string()))
+            });
+            format!("`tepal volume relayout {name}{range} --layout '{}'`", agreed.layout)
+        }
         None => format!("`tepal volume relayout {name}`"),
     }
 }
@@ -473,6 +516,7 @@ mod tests {
         Migration {
             to: "mirror:2".to_owned(),
             to_pool: None,
+            range: None,
             done_bytes: 1 << 30,
             total_bytes: 2 << 30,
             rate: 1 << 20,

@@ -282,6 +282,14 @@ pub async fn check_parity(
 
 async fn check_here(context: &Context, record: &VolumeRecord, wanted: CheckParity) -> Result<ParityChecked, Failure> {
     let state = context.parts.metadata.state();
+    if record.ranges.is_some() {
+        let text = format!(
+            "volume '{}' has ranges with layouts of their own, and parity is compared of volumes with one: `tepal volume scrub` reads and \
+             repairs all of it",
+            record.name
+        );
+        return Err(Failure::new(ErrorKind::Conflict, text));
+    }
     if record.layout.fragments().are_copies() {
         let text = format!(
             "volume '{}' has layout {}, which has no parity; `tepal volume scrub` compares copies",

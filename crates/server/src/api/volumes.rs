@@ -6,8 +6,8 @@ use super::failure::Failure;
 use super::missing_copies::{MissingCopies, losses_left};
 use super::relay::Scope;
 use super::types::{
-    ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, RewrapKey, TOTAL,
-    VolumeInfo, VolumeState, VolumesQuery, path, route,
+    Between, ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, RewrapKey, TOTAL,
+    VolumeInfo, VolumeRange, VolumeState, VolumesQuery, path, route,
 };
 use super::users::{self, Users};
 use super::{Context, Shared, health_text, migrations, replication, snapshots};
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, Limited, Refusal, State, VolumeRecord};
-use tepal_model::{DriveId, Limits};
+use tepal_model::{DriveId, Layout, Limits, MapId};
 
 pub async fn list(
     Extract(context): Extract<Shared>,
@@ -298,6 +298,24 @@ pub fn info(context: &Context, state: &State, record: &VolumeRecord) -> VolumeIn
     }
 }
 
+/// One that is on its way is as it was before.
+fn ranges_of(state: &State, record: &VolumeRecord) -> Vec<VolumeRange> {
+    let table = record.table();
+    let range = |(bytes, id): (std::ops::Range<u64>, MapId)| {
+        let map = state.maps.get(&id)?;
+        let is_all = table.count() == 1;
+        let layout = if is_all { record.layout.clone() } else { Layout { domain: None, ..map.layout.clone() } };
+        let to = (bytes.end != u64::MAX).then_some(bytes.end);
+        let pool = if is_all { &*record.pool } else { state.pool_of(record, map) };
+        Some(VolumeRange {
+            between: Between { from: bytes.start, to },
+            layout: layout.to_string(),
+            pool: pool.to_owned(),
+        })
+    };
+    table.iter().filter_map(range).collect()
+}
+
 /// Also those that it goes to.
 pub fn drives_of(state: &State, record: &VolumeRecord) -> Vec<DriveId> {
     let mut seen = BTreeSet::new();
@@ -381,6 +399,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         epoch: record.epoch.into(),
         revision: record.revision,
         pool: record.pool.clone(),
+        ranges: ranges_of(state, record),
         drives,
         created_unix_ms: record.created_unix_ms,
         snapshots: snapshots::of_volume(context, state, record),

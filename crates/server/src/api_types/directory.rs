@@ -89,6 +89,9 @@ pub struct DirectoryVolume {
     /// How it goes to another map, if it does.
     #[serde(default)]
     pub migration: Option<DirectoryMigration>,
+    /// If it has several ranges, or one of it goes to another map.
+    #[serde(default)]
+    pub ranges: Option<DirectoryRanges>,
     /// By epoch.
     #[serde(default)]
     pub snapshots: Vec<DirectorySnapshot>,
@@ -96,6 +99,34 @@ pub struct DirectoryVolume {
 
 /// Begins the layout of an encrypted volume: a gateway that knows no encryption knows no such layout, and doesn't serve the volume.
 pub const ENCRYPTED: &str = "encrypted ";
+
+/// Begins the layout of a volume with several ranges, behind that of an encrypted one: a gateway that knows no ranges knows no such layout,
+/// and doesn't serve the volume.
+pub const RANGED: &str = "ranged ";
+
+/// Which maps have which bytes of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DirectoryRanges {
+    /// The first byte and the map of each range, as `0:1,4194304:2`.
+    pub list: String,
+    /// The maps of these ranges, and of one that is on its way, but for [`DirectoryVolume::map`].
+    pub maps: Vec<DirectoryMap>,
+}
+
+/// A map of a volume with several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DirectoryMap {
+    /// As [`DirectoryVolume::map`].
+    pub map: u32,
+    /// As [`DirectoryVolume::layout`].
+    pub layout: String,
+    /// As [`DirectoryVolume::width`].
+    pub width: u32,
+    /// As [`DirectoryVolume::chunk`].
+    pub chunk: u32,
+    /// As [`DirectoryVolume::columns`].
+    pub columns: Vec<DirectoryColumn>,
+}
 
 /// A volume's key, wrapped.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -125,6 +156,15 @@ pub struct DirectoryMigration {
     pub chunk: u32,
     /// As in [`DirectoryVolume::columns`].
     pub columns: Vec<DirectoryColumn>,
+    /// The map that it comes from; the volume's, if not said.
+    #[serde(default)]
+    pub source: Option<u32>,
+    /// The chunk in which the range begins that goes.
+    #[serde(default)]
+    pub first: u64,
+    /// Whether the range ends with its chunks.
+    #[serde(default)]
+    pub ends: bool,
     /// How many chunks of 4 MiB go.
     pub chunks: u64,
     /// Of their order.

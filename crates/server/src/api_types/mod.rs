@@ -108,8 +108,8 @@ mod volumes;
 
 pub use cluster::{ChangeCluster, ClusterInfo, Health, ServerDrive, ServerInfo, ServerState, SetDraining, Status};
 pub use directory::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMigration, DirectoryServer, DirectorySnapshot,
-    DirectoryVolume, ENCRYPTED, GatewayNews,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMap, DirectoryMigration, DirectoryRanges,
+    DirectoryServer, DirectorySnapshot, DirectoryVolume, ENCRYPTED, GatewayNews, RANGED,
 };
 pub use drives::{
     AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, ReplaceDrive,
@@ -138,10 +138,10 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportQuery, Incomplete, Loss,
-    MapRun, Migration, MigrationInfo, MigrationState, NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo,
+    Between, CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportQuery, Incomplete,
+    Loss, MapRun, Migration, MigrationInfo, MigrationState, NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo,
     Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, RewrapKey, Scrub, ScrubState, SetRate,
-    VolumeInfo, VolumeState, ZeroRange,
+    VolumeInfo, VolumeRange, VolumeState, ZeroRange,
 };
 
 pub use described::LimitsShape;

@@ -84,7 +84,10 @@ pub struct VolumeInfo {
     pub revision: u64,
     /// The name of the pool whose drives it uses.
     pub pool: String,
-    /// In the order of the map.
+    /// Its ranges in order, each with a layout of its own; one if all of it has `layout`. `layout` and `pool` are those of one of them.
+    #[serde(default)]
+    pub ranges: Vec<VolumeRange>,
+    /// In the order of the maps.
     #[schemars(with = "Vec<described::DriveText>")]
     pub drives: Vec<DriveId>,
     /// When it was created, in milliseconds since 1970, by the clock of the server that was asked.
@@ -102,6 +105,28 @@ impl VolumeInfo {
     pub fn by_id(&self) -> String {
         format!("{BY_ID}{}", self.id)
     }
+}
+
+/// Bytes of a volume between two places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Between {
+    /// The first byte, counted from the volume's start.
+    pub from: u64,
+    /// The first byte behind them. None: up to the volume's end, and all that it grows by.
+    #[serde(default)]
+    pub to: Option<u64>,
+}
+
+/// A range of a volume, and how it's kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VolumeRange {
+    /// Where it is.
+    #[serde(flatten)]
+    pub between: Between,
+    /// Its layout.
+    pub layout: String,
+    /// The pool whose drives it uses.
+    pub pool: String,
 }
 
 /// Whether all of a volume can be read and written, and has all its copies.
@@ -127,9 +152,12 @@ pub struct Migration {
     /// The pool whose drives it goes to, if it leaves those of another one.
     #[serde(default)]
     pub to_pool: Option<String>,
+    /// The only bytes that go, if not all do.
+    #[serde(default)]
+    pub range: Option<Between>,
     /// Bytes of the volume that are there, holes too. When it's cancelled they are counted anew, from what needs not come back.
     pub done_bytes: u64,
-    /// Bytes of the volume in all.
+    /// Bytes of the volume, or of the range that goes, in all.
     pub total_bytes: u64,
     /// The same, in a second, over the last half minute; 0 while it rests or is blocked.
     #[serde(default)]
@@ -195,6 +223,10 @@ pub struct Relayout {
     /// The pool whose drives it goes to; its own, if not said.
     #[serde(default)]
     pub pool: Option<String>,
+    /// The bytes that go; all, if not said. They are of one range of the volume, and begin and end at multiples of 4 MiB, or of more if
+    /// extents of one of the layouts don't divide it.
+    #[serde(default)]
+    pub range: Option<Between>,
     /// Bytes a second at most, copies not counted; as much as clients leave, if not said.
     #[serde(default)]
     pub rate: Option<u64>,

@@ -1,14 +1,14 @@
 //! What servers say of volumes, drives and addresses, told to the engine and the links.
 
 use crate::agreed::status_of;
-use crate::api_types::{Directory, DirectoryColumn, DirectoryVolume, ENCRYPTED};
+use crate::api_types::{Directory, DirectoryColumn, DirectoryMap, DirectoryVolume, ENCRYPTED, RANGED};
 use crate::data_links::Links;
 use crate::data_threads::DataThreads;
 use crate::world::ServerWorld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Agreed, ClusterView, Engine, Laid, Migration, Placed, Places, Placing, VolumeSpec};
-use tepal_model::{Layout, MapId, MigrationStage, ServerId, VolumeId};
+use tepal_model::{Layout, MapId, MigrationStage, Ranges, ServerId, VolumeId};
 use tepal_placement::Geometry;
 use tokio::sync::watch;
 
@@ -100,15 +100,27 @@ fn cluster_view(directory: &Directory) -> ClusterView {
     let own = directory.volumes.iter().map(|volume| (MapId(volume.map), &volume.columns));
     let ways = directory.volumes.iter().filter_map(|volume| volume.migration.as_ref());
     let other = ways.map(|way| (MapId(way.target), &way.columns));
-    let places = own.chain(other).map(|(map, columns)| (map, Arc::new(places_of(columns)))).collect();
+    let of_ranges = || directory.volumes.iter().filter_map(|volume| volume.ranges.as_ref()).flat_map(|all| &all.maps);
+    let ranged = of_ranges().map(|map| (MapId(map.map), &map.columns));
+    let places = own.chain(other).chain(ranged).map(|(map, columns)| (map, Arc::new(places_of(columns)))).collect();
     let volumes = directory.volumes.iter().map(|volume| (VolumeId(volume.id), MapId(volume.map))).collect();
     let migrations = directory.volumes.iter().filter_map(migration_of);
     let migrations: BTreeMap<_, _> = migrations.map(|migration| (migration.source, Arc::new(migration))).collect();
     let of_targets = migrations.values().map(|migration| (migration.target, Arc::new(migration.to.clone())));
     let own = directory.volumes.iter().filter_map(|volume| Some((MapId(volume.map), Arc::new(laid_of(volume)?))));
-    let laid = own.chain(of_targets).collect();
+    let ranged = of_ranges().filter_map(|map| Some((MapId(map.map), Arc::new(laid_of_map(map)?))));
+    let laid = own.chain(of_targets).chain(ranged).collect();
+    let several = |volume: &DirectoryVolume| {
+        let ranges: Ranges = volume.ranges.as_ref()?.list.parse().ok()?;
+        (ranges.count() > 1).then(|| (VolumeId(volume.id), Arc::new(ranges)))
+    };
+    let ranges = directory.volumes.iter().filter_map(several).collect();
     let (drives, epochs) = (drives.collect(), BTreeMap::new());
-    ClusterView { view: directory.view, drives, epochs, places, volumes, laid, migrations }
+    ClusterView { view: directory.view, drives, epochs, places, volumes, ranges, laid, migrations }
+}
+
+fn laid_of_map(map: &DirectoryMap) -> Option<Laid> {
+    laid(&map.layout, &map.columns, map.width, map.chunk)
 }
 
 /// `None` if it's of a form that isn't known here.
@@ -116,6 +128,10 @@ fn laid_of(volume: &DirectoryVolume) -> Option<Laid> {
     let layout = match &volume.key {
         None => Some(&*volume.layout),
         Some(_) => volume.layout.strip_prefix(ENCRYPTED),
+    };
+    let layout = match &volume.ranges {
+        None => layout,
+        Some(_) => layout.and_then(|layout| layout.strip_prefix(RANGED)),
     };
     laid(layout?, &volume.columns, volume.width, volume.chunk)
 }
@@ -127,16 +143,26 @@ fn laid(layout: &str, columns: &[DirectoryColumn], width: u32, chunk: u32) -> Op
 }
 
 fn has_map(volume: &DirectoryVolume, map: MapId) -> bool {
-    volume.map == map.0 || volume.migration.as_ref().is_some_and(|way| way.target == map.0)
+    let of_ranges = || volume.ranges.iter().flat_map(|ranges| &ranges.maps);
+    volume.map == map.0
+        || volume.migration.as_ref().is_some_and(|way| way.target == map.0)
+        || of_ranges().any(|own| own.map == map.0)
 }
 
 /// `None` if the volume goes nowhere, or it's of a form that isn't known here.
 fn migration_of(volume: &DirectoryVolume) -> Option<Migration> {
     let way = volume.migration.as_ref()?;
+    let source = way.source.unwrap_or(volume.map);
+    let from = match source == volume.map {
+        true => laid_of(volume)?,
+        false => laid_of_map(volume.ranges.as_ref()?.maps.iter().find(|map| map.map == source)?)?,
+    };
     Some(Migration {
-        source: MapId(volume.map),
+        source: MapId(source),
         target: MapId(way.target),
-        from: laid_of(volume)?,
+        from,
+        first: way.first,
+        ends: way.ends,
         to: laid(&way.layout, &way.columns, way.width, way.chunk)?,
         chunks: way.chunks,
         seed: way.seed,

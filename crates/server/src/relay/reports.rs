@@ -75,6 +75,8 @@ mod tests {
             target: MapId(2),
             layout: "mirror:2".parse().expect("a layout"),
             leaves: None,
+            first: 0,
+            ends: false,
             seed: 1,
             chunks: 9,
             done: 0,

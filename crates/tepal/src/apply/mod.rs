@@ -343,7 +343,7 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
             client.create::<VolumeInfo>(route::VOLUMES, &create).map(drop)
         }
         Step::Relayout { name, layout, .. } => {
-            let request = Relayout { layout: Some(layout.clone()), pool: None, rate: None };
+            let request = Relayout { layout: Some(layout.clone()), pool: None, range: None, rate: None };
             client.post::<VolumeInfo>(&path(route::VOLUME_RELAYOUT, name), &request).map(drop)
         }
         Step::Grow { name, to, .. } => {

@@ -5,7 +5,7 @@ use super::value::{self, DrivePlace, Rate};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tepal_model::{DriveId, Layout, ServerId};
-use tepal_server::api::types::{Right, SnapshotName, SourceName};
+use tepal_server::api::types::{Between, Right, SnapshotName, SourceName};
 
 /// Formats of images that are read, as QEMU calls them.
 pub const IMAGE_FORMATS: [&str; 9] = ["raw", "qcow2", "vmdk", "vhdx", "vpc", "vdi", "qcow", "qed", "parallels"];
@@ -423,8 +423,10 @@ pub enum VolumeCommand {
     /// Give a volume another layout, or the drives of another pool, while it's used: its data goes there, a part at a time
     #[command(after_help = "Examples:\n  tepal volume relayout v0 --layout mirror:2\n  \
         tepal volume relayout v0 --layout 'mirror:3;extent=4K' --rate 50M --no-wait\n  \
-        tepal volume relayout v0 --pool fast\n\n\
-        Snapshots go along, and so do clones, with which it shares its data. Ctrl-C ends the command, not the work: \
+        tepal volume relayout v0 --pool fast\n  \
+        tepal volume relayout v0 --range 0..10G --layout mirror:3\n\n\
+        A range has a layout of its own; `volume show` lists them. It begins and ends at a multiple of 4M, or of more if an extent of one \
+        of the layouts doesn't divide that; one that ends with the volume (`10G..`) goes on as far as the volume grows. Snapshots go along, and so do clones, with which it shares its data. Ctrl-C ends the command, not the work: \
         `pause`, `resume`, `rate` and `cancel` are for that, and `migrations` lists what is under way.")]
     #[command(group(ArgGroup::new("to").required(true).multiple(true)))]
     Relayout {
@@ -437,6 +439,9 @@ pub enum VolumeCommand {
         /// Whose drives shall hold it
         #[arg(long, value_parser = value::name, group = "to")]
         pool: Option<String>,
+        /// Only these bytes, as 0..10G or 10G..
+        #[arg(long, value_name = "A..B", value_parser = value::between)]
+        range: Option<Between>,
         #[command(flatten)]
         way: WayArguments,
     },

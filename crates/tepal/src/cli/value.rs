@@ -11,7 +11,7 @@ use tepal_model::schedule::{self, Ahead, Rhythm, ScheduleTextError, TimeOfDay};
 use tepal_model::size::{Size, SizeError};
 use tepal_model::text::{self, NAME_RULE, is_name, shown};
 use tepal_model::{BLOCK, Layout, ServerId};
-use tepal_server::api::types::{Right, SnapshotName, SnapshotNameError, SourceName};
+use tepal_server::api::types::{Between, Right, SnapshotName, SnapshotNameError, SourceName};
 use tepal_server::device::emulate::{Model, ModelError};
 
 /// `NAME=SIZE[,layout=LAYOUT]` of `dev up --volume`.
@@ -66,6 +66,8 @@ pub enum ValueError {
     SmallDrive,
     #[error("the size of a drive is a multiple of {BLOCK} bytes")]
     OddDrive,
+    #[error("'{0}' is no range of bytes: write it as 0..10G, or 10G.. for all from there on")]
+    Between(String),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error(transparent)]
@@ -198,6 +200,19 @@ pub fn layout(text: &str) -> Result<Layout, ValueError> {
     Ok(text.parse()?)
 }
 
+/// Bytes of a volume, from the first one up to the second, or to the end: 0..10G, 10G..
+pub fn between(text: &str) -> Result<Between, ValueError> {
+    let wrong = || ValueError::Between(shown(text));
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let size = |text: &str| text.parse::<Size>().map(|Size(bytes)| bytes);
+    let from = if from.is_empty() { 0 } else { size(from).map_err(|_| wrong())? };
+    let to = if to.is_empty() { None } else { Some(size(to).map_err(|_| wrong())?) };
+    match to {
+        Some(to) if to <= from => Err(wrong()),
+        to => Ok(Between { from, to }),
+    }
+}
+
 /// A drive's name or id, or as much of the id's beginning as makes it unique.
 pub fn drive(text: &str) -> Result<String, ValueError> {
     match is_name(text) {
@@ -250,6 +265,17 @@ mod tests {
         assert_eq!("v0=2G".parse(), Ok(plain.clone()));
         let layout = "mirror:2;extent=1M".parse().ok();
         assert_eq!("v0=2G,layout=mirror:2;extent=1M".parse(), Ok(VolumeRequest { layout, ..plain }));
+    }
+
+    #[test]
+    fn a_range_is_between_two_sizes_or_open_behind() {
+        let is = |text: &str, from, to| assert_eq!(between(text).unwrap(), Between { from, to }, "{text}");
+        is("0..10G", 0, Some(10 << 30));
+        is("4M..", 4 << 20, None);
+        is("..4096", 0, Some(4096));
+        for text in ["", "..0", "10G", "10G..4M", "4M..4M", "a..b", "1..2..3", "-1..2"] {
+            assert!(between(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -9,19 +9,24 @@ use crate::output::{self, Output, Progress};
 use std::fmt;
 use std::time::Duration;
 use tepal_model::Layout;
-use tepal_model::size::Size;
+use tepal_model::size::{Size, exact};
 use tepal_server::api::types::{
-    Done, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo, path, route,
+    Between, Done, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo, path, route,
 };
 
 /// Another layout, another pool or both.
 pub struct Destination {
     pub layout: Option<Layout>,
     pub pool: Option<String>,
+    /// The only bytes that go there.
+    pub range: Option<Between>,
 }
 
 impl Destination {
-    fn is_reached(&self, volume: &VolumeInfo) -> bool {
+    fn is_reached(&self, volume: &VolumeInfo, came_back: bool) -> bool {
+        if self.range.is_some() {
+            return !came_back;
+        }
         let is_laid_out = self.layout.as_ref().is_none_or(|layout| volume.layout == layout.to_string());
         is_laid_out && self.pool.as_ref().is_none_or(|pool| volume.pool == *pool)
     }
@@ -44,19 +49,21 @@ pub fn relayout(
     to: &Destination,
     (rate, wait): (Option<u64>, bool),
 ) -> Result<(), CommandError> {
-    let request = Relayout { layout: to.layout.as_ref().map(Layout::to_string), pool: to.pool.clone(), rate };
+    let (layout, pool, range) = (to.layout.as_ref().map(Layout::to_string), to.pool.clone(), to.range);
+    let request = Relayout { layout, pool, range, rate };
     let volume: VolumeInfo = client.post(&path(route::VOLUME_RELAYOUT, name), &request)?;
+    let part = to.range.map_or(String::new(), |range| format!(" {}", between(&range)));
     if !wait {
-        output.show(&volume, |_| format!("volume {name} goes to {to} in the background; {}", commands(name)))?;
+        output.show(&volume, |_| format!("volume {name}{part} goes to {to} in the background; {}", commands(name)))?;
         return Ok(());
     }
-    let (volume, _) = see_through(client, volume, &format!("{name} to {to}"))?;
-    if !to.is_reached(&volume) {
+    let (volume, came_back) = see_through(client, volume, &format!("{name}{part} to {to}"))?;
+    if !to.is_reached(&volume, came_back) {
         return Err(VolumeError::CameBack { volume: name.to_owned(), layout: volume.layout }.into());
     }
     output.show(&volume, |volume| match &to.layout {
-        Some(_) => format!("volume {} has {to} now", volume.name),
-        None => format!("volume {} is in {to} now", volume.name),
+        Some(_) => format!("volume {}{part} has {to} now", volume.name),
+        None => format!("volume {}{part} is in {to} now", volume.name),
     })?;
     Ok(())
 }
@@ -163,7 +170,9 @@ fn table(migrations: &[MigrationInfo]) -> String {
         let Migration { done_bytes, total_bytes, rate, seconds_left, reason, .. } = &info.migration;
         let by_itself = if info.migration.flattens { ", by itself" } else { "" };
         vec![
-            info.volume.clone(),
+            info.migration
+                .range
+                .map_or_else(|| info.volume.clone(), |range| format!("{} {}", info.volume, between(&range))),
             info.from.clone(),
             destination(&info.migration) + by_itself,
             state(&info.migration).to_owned(),
@@ -184,12 +193,18 @@ pub fn line(migration: &Migration) -> String {
     let mut line =
         format!("{}, {} of {} are there", state(migration), output::size(*done_bytes), output::size(*total_bytes));
     if !migration.flattens {
-        line = format!("to {}: {line}", destination(migration));
+        let part = migration.range.map_or(String::new(), |range| format!("{} ", between(&range)));
+        line = format!("{part}to {}: {line}", destination(migration));
     }
     if let Some(seconds) = seconds_left {
         line += &format!(", {}, {} left", output::rate(*rate, Duration::from_secs(1)), left(*seconds));
     }
     line
+}
+
+/// Bytes of a volume, as `--range` takes them.
+pub fn between(Between { from, to }: &Between) -> String {
+    format!("{}..{}", exact(*from), to.map_or(String::new(), exact))
 }
 
 fn destination(Migration { to, to_pool, .. }: &Migration) -> String {
@@ -227,6 +242,7 @@ mod tests {
         let mut migration = Migration {
             to: "mirror:2".to_owned(),
             to_pool: None,
+            range: None,
             done_bytes: 1 << 30,
             total_bytes: 4 << 30,
             rate: 1 << 20,

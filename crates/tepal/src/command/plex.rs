@@ -305,5 +305,11 @@ fn detach(client: &Client, output: Output, name: &str, wait: bool) -> Result<(),
     let plexes = Plexes::new(left).map_err(needed)?;
     let min_copies = layout.min_copies.min(plexes.plexes().len() as u8);
     let to = Layout { protection: Protection::Plexes(plexes.into()), min_copies, ..layout.clone() };
-    migration::relayout(client, output, &volume.name, &Destination { layout: Some(to), pool: None }, (None, wait))
+    migration::relayout(
+        client,
+        output,
+        &volume.name,
+        &Destination { layout: Some(to), pool: None, range: None },
+        (None, wait),
+    )
 }

@@ -12,7 +12,7 @@ use tepal_model::size::Size;
 use tepal_model::{DriveId, Layout};
 use tepal_server::api::types::{
     BY_ID, CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, RewrapKey, Scrub, ScrubState,
-    SnapshotInfo, VolumeInfo, path, route,
+    SnapshotInfo, VolumeInfo, VolumeRange, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -106,8 +106,8 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
             let route = format!("{}?force={force}&snapshots={snapshots}", path(route::VOLUME, &name));
             remove(&client, output, &name, &route, wait.waits())?;
         }
-        VolumeCommand::Relayout { name, layout, pool, way } => {
-            let to = migration::Destination { layout, pool };
+        VolumeCommand::Relayout { name, layout, pool, range, way } => {
+            let to = migration::Destination { layout, pool, range };
             migration::relayout(&client, output, &name, &to, (way.rate(), way.wait.waits()))?;
         }
         VolumeCommand::Flatten { name, way } => {
@@ -282,7 +282,7 @@ fn list(volumes: &[VolumeInfo]) -> String {
             volume.name.clone(),
             output::size(volume.size),
             output::size(volume.allocated),
-            outline(&volume.layout) + if volume.key.is_some() { ", encrypted" } else { "" },
+            volume_outline(volume) + if volume.key.is_some() { ", encrypted" } else { "" },
             volume.pool.clone(),
             volume_state(volume.state).to_owned(),
             volume.origin.clone().unwrap_or_default(),
@@ -299,8 +299,8 @@ fn page(volume: &VolumeInfo) -> String {
         ("name", volume.name.clone()),
         ("size", output::size(volume.size)),
         ("allocated", format!("{} on drives, copies counted", output::size(volume.allocated))),
-        ("layout", volume.layout.clone()),
-        ("pool", volume.pool.clone()),
+        ("layout", layouts(volume)),
+        ("pool", pools(volume)),
         ("drives", drives.join(" ")),
         ("clients", clients(volume)),
         ("state", volume_state(volume.state).to_owned()),
@@ -319,6 +319,9 @@ fn page(volume: &VolumeInfo) -> String {
             3,
             ("being freed", format!("{} of that, which nobody sees any more", output::size(volume.reclaiming))),
         );
+    }
+    if volume.ranges.len() > 1 {
+        facts.extend(volume.ranges.iter().map(|range| ("range", of_range(range, volume))));
     }
     facts.extend(volume.key.iter().map(|key| ("encrypted", format!("its key is wrapped by key '{key}'"))));
     if let (Some(key), [_, ..]) = (&volume.key, &volume.keyless_servers[..]) {
@@ -360,6 +363,38 @@ fn clients(volume: &VolumeInfo) -> String {
     let also = [(volume.imports, "imports"), (volume.exports, "exports")];
     let also = also.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
     also.fold(volume.clients.to_string(), |said, more| said + &more)
+}
+
+/// The layouts of its ranges, each once.
+fn layouts(volume: &VolumeInfo) -> String {
+    each_once(&volume.layout, volume.ranges.iter().map(|range| &*range.layout))
+}
+
+fn pools(volume: &VolumeInfo) -> String {
+    each_once(&volume.pool, volume.ranges.iter().map(|range| &*range.pool))
+}
+
+fn each_once<'a>(only: &'a str, of_ranges: impl ExactSizeIterator<Item = &'a str>) -> String {
+    if of_ranges.len() < 2 {
+        return only.to_owned();
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    of_ranges.for_each(|one| {
+        if !seen.contains(&one) {
+            seen.push(one)
+        }
+    });
+    seen.join(", ")
+}
+
+fn volume_outline(volume: &VolumeInfo) -> String {
+    if volume.ranges.len() < 2 { outline(&volume.layout) } else { layouts(volume) }
+}
+
+fn of_range(range: &VolumeRange, volume: &VolumeInfo) -> String {
+    let is_elsewhere = volume.ranges.iter().any(|other| other.pool != volume.pool);
+    let pool = if is_elsewhere { format!(" in pool {}", range.pool) } else { String::new() };
+    format!("{}: {}{pool}", migration::between(&range.between), range.layout)
 }
 
 fn of_snapshot(snapshot: &SnapshotInfo) -> String {

@@ -397,6 +397,12 @@ impl Plan {
                     "volume {name} is on its way to another layout: `tepal volume migrations` tells of it"
                 ));
             }
+            Some(_) if known.ranges.len() > 1 => {
+                return wrong(format!(
+                    "volume {name} has ranges with layouts of their own (`tepal volume show {name}`), and a file says one layout: bring them \
+                     to one (`tepal volume relayout {name} --range A..B --layout LAYOUT`), or leave the layout out"
+                ));
+            }
             Some(layout) => {
                 let told = (drives.tell(before), drives.tell(&layout));
                 self.steps.push(Step::Relayout { name: name.clone(), layout: layout.to_string(), told });
@@ -424,7 +430,8 @@ fn with_options_of(before: Option<&Layout>, plexes: Plexes) -> Layout {
 
 /// What a volume has, or is on its way to.
 fn layout_of(volume: &VolumeInfo) -> Option<Layout> {
-    let layout = volume.migration.as_ref().map_or(&volume.layout, |migration| &migration.to);
+    let whole = volume.migration.as_ref().filter(|migration| migration.range.is_none());
+    let layout = whole.map_or(&volume.layout, |migration| &migration.to);
     layout.parse().ok()
 }
 

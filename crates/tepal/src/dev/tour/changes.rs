@@ -88,7 +88,7 @@ impl Tour<'_> {
         let volume: VolumeInfo = self.client.get(&path(route::VOLUME, VOLUME))?;
         let is_first = volume.layout.parse::<Layout>() == self.layouts()[0].parse();
         let layout = self.layouts()[usize::from(is_first)].to_owned();
-        let request = Relayout { layout: Some(layout.clone()), pool: None, rate: None };
+        let request = Relayout { layout: Some(layout.clone()), pool: None, range: None, rate: None };
         let _: VolumeInfo = self.client.post(&path(route::VOLUME_RELAYOUT, VOLUME), &request)?;
         let gone = || {
             let volume: VolumeInfo = self.client.get(&path(route::VOLUME, VOLUME))?;
