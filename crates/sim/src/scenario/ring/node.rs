@@ -153,6 +153,7 @@ impl Node {
                 continue;
             }
             let heard = self.world.core().now();
+            self.voice.hear(heard);
             let (spec, now) = (self.council.spec(), dated(self.council.now(), &before));
             self.holder.set(self.council.holder()); // before the volume has a later revision
             self.volume.changed(&spec.name, (spec.size, spec.is_replica), spec.revision);

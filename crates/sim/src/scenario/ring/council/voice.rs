@@ -17,6 +17,8 @@ pub(super) struct Heard {
     pub known: Arc<Mutex<ClusterView>>,
     /// Until when it may serve.
     pub lease: Arc<Mutex<Duration>>,
+    /// Until when it may be going to: it has heard the others, and follows what it has heard first.
+    pub granted: Arc<Mutex<Duration>>,
     /// Who waits until it follows a view.
     catching_up: Arc<Mutex<Vec<CatchingUp>>>,
 }
@@ -80,6 +82,11 @@ impl Voice {
         *lock(&self.heard.known) = now.clone();
         self.council.lock().followed.insert(self.me, now.clone());
         self.tell_who_catches_up();
+    }
+
+    /// It hears the others at that time: from then on it counts as one that acts by what it has heard, though it follows that only later.
+    pub fn hear(&self, at: Duration) {
+        *lock(&self.heard.granted) = at + LEASE;
     }
 
     /// It has heard the others at that time, and leads something until its lease ends.
