@@ -1,5 +1,6 @@
 //! Clusters of several server processes: killed, paused and restarted, while commands are asked of all of them.
 
+mod beyond;
 mod dark;
 mod erasure;
 mod filesystem;

@@ -62,6 +62,7 @@ impl Failure {
             ErrorKind::NotFound => Code::NotFound,
             ErrorKind::Conflict => Code::FailedPrecondition,
             ErrorKind::OutOfSpace => Code::ResourceExhausted,
+            ErrorKind::Lost => Code::DataLoss,
             ErrorKind::Unavailable => Code::Unavailable,
             ErrorKind::Internal => Code::Internal,
         };

@@ -37,6 +37,15 @@ pub enum IoError {
         /// How far damage reaches at most.
         length: u64,
     },
+    /// Restore these bytes from elsewhere, or accept that they are lost: what held them has failed for good, and no drive that may return
+    /// has them.
+    #[error("bytes {offset}+{length} are lost: the drives that held them have failed")]
+    Lost {
+        /// Where the first lost byte is that the request touches.
+        offset: u64,
+        /// How far what is lost reaches from there, at least as far as the request's extent.
+        length: u64,
+    },
     /// Bring drives or servers back: fewer copies are up than the layout wants.
     #[error("too few copies are available: {reason}")]
     Unavailable {

@@ -76,7 +76,7 @@ impl ClientError {
 
     /// What was asked for can't be had, and no other try would change that.
     pub fn is_damage(&self) -> bool {
-        matches!(self, ClientError::Refused { kind: ErrorKind::Internal, .. })
+        matches!(self, ClientError::Refused { kind: ErrorKind::Internal | ErrorKind::Lost, .. })
     }
 
     /// The server has another token than was known.

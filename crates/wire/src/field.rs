@@ -265,4 +265,5 @@ tagged!(IoError, "kind of error", {
     9 => NotNow,
     10 => NotAllowed,
     11 => Unaligned { multiple },
+    12 => Lost { offset, length },
 });

@@ -136,7 +136,11 @@ impl<W: World> Group<W> {
         }
         match self.shared.kept.choose(self, &state, (blocks, &seen), reader) {
             Ok(parts) => Plan::Go(parts, state.moment()),
-            Err(RegionState::Lost) => Plan::Refuse(lost()),
+            Err(RegionState::Lost) => {
+                let mut parts = column.cut(blocks.first, blocks.count).map(|(first, count)| Blocks::new(first, count));
+                let is_lost = |part: &Blocks| state.members.clean(column.region_of(part.first)) == RegionState::Lost;
+                Plan::Refuse(lost(parts.find(is_lost).unwrap_or(blocks)))
+            }
             Err(RegionState::Waiting | RegionState::Clean(_)) => Plan::Wait(Group::next_change(&mut state)),
         }
     }
@@ -155,8 +159,9 @@ pub(crate) enum Failed {
     Io(IoError),
 }
 
-pub(crate) fn lost() -> IoError {
-    IoError::Unavailable { reason: "the drive that held the data has failed".to_owned() }
+/// What held these blocks has failed for good.
+pub(crate) fn lost(blocks: Blocks) -> IoError {
+    IoError::Lost { offset: blocks.first * BLOCK, length: blocks.count.saturating_mul(BLOCK) }
 }
 
 /// No clean fragment of a block can be read.

@@ -40,7 +40,7 @@ async fn change<W: World>(
             let drive = state.members.list[0].drive().cloned();
             match drive.ok_or(matches!(state.members.list[0].presence, Presence::Failed)) {
                 Ok(drive) => (drive, lineage),
-                Err(true) => return Err(lost()),
+                Err(true) => return Err(lost(Blocks::new(0, 1))),
                 Err(false) => return Ok(Written::Waits { change: Group::next_change(&mut state), begun: false }),
             }
         };

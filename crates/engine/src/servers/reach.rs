@@ -3,8 +3,8 @@
 use super::peers::Question;
 use super::seat::{Seat, Seated};
 use super::slots::Ticket;
-use crate::column::Group;
 use crate::column::read::lost;
+use crate::column::{Blocks, Group};
 use crate::engine::Engine;
 use crate::view::View;
 use crate::volume::operation::Operation;
@@ -154,7 +154,10 @@ impl<W: World> Volume<W> {
                         }
                     }
                 }
-                Seated::Vacant if map.is_lost(column) => return Err(lost().into()),
+                Seated::Vacant if map.is_lost(column) => {
+                    let bytes = operation.bytes().unwrap_or(0..self.end_in(map, column));
+                    return Err(lost(Blocks::touched(bytes.start, bytes.end)).into());
+                }
                 Seated::Vacant => seat.change(),
                 Seated::There(server, view) => {
                     let change = seat.change();

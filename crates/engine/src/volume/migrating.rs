@@ -218,6 +218,11 @@ impl<W: World> Map<W> {
             IoError::Damaged { offset, length } => {
                 IoError::Damaged { offset: self.striping().offset_of(column, offset), length }
             }
+            // The blocks behind it in the column are of other extents of the volume.
+            IoError::Lost { offset, length } => {
+                let offset = self.striping().offset_of(column, offset);
+                IoError::Lost { offset, length: length.min(self.striping().end_of_extent(offset) - offset) }
+            }
             other => other,
         }
     }

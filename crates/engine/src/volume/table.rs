@@ -321,6 +321,7 @@ mod tests {
 
     /// Story: a column was asked for blocks of a range that other columns' map has.
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "one range of several")]
     fn of_a_column_only_the_blocks_of_the_maps_own_ranges_are_its() {
         let laid = Laid { layout: "mirror:2".parse().unwrap(), geometry: Geometry::new(2, 2, 1).unwrap() };
         let own = Own::new(vec![0..4 << 20, 8 << 20..u64::MAX], Striping::new(&laid));

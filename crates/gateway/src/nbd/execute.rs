@@ -127,14 +127,19 @@ fn failure(command: Command, error: IoError) -> Failure {
         IoError::Unaligned { .. } => ErrorCode::Invalid,
         IoError::ReadOnly | IoError::NotAllowed => ErrorCode::NotPermitted,
         IoError::OutOfSpace => ErrorCode::NoSpace,
-        IoError::Damaged { .. } | IoError::Unavailable { .. } | IoError::Fenced | IoError::Unsure | IoError::NotNow => {
-            ErrorCode::Io
-        }
+        IoError::Damaged { .. }
+        | IoError::Lost { .. }
+        | IoError::Unavailable { .. }
+        | IoError::Fenced
+        | IoError::Unsure
+        | IoError::NotNow => ErrorCode::Io,
         IoError::Stopping => ErrorCode::ShuttingDown,
     };
     // A place outside the request would be against the protocol: damage may be told for whole blocks.
     let place = match error {
-        IoError::Damaged { offset, .. } => Some(offset.max(start)).filter(|&at| at - start < length),
+        IoError::Damaged { offset, .. } | IoError::Lost { offset, .. } => {
+            Some(offset.max(start)).filter(|&at| at - start < length)
+        }
         _ => None,
     };
     Failure { code, offset: place, message: error.to_string().into() }

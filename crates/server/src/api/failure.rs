@@ -275,6 +275,7 @@ impl From<IoError> for Failure {
             IoError::ReadOnly | IoError::NotAllowed => ErrorKind::Conflict,
             IoError::OutOfSpace => ErrorKind::OutOfSpace,
             IoError::Damaged { .. } => ErrorKind::Internal,
+            IoError::Lost { .. } => ErrorKind::Lost,
             IoError::Unavailable { .. } | IoError::Unsure | IoError::NotNow | IoError::Stopping => {
                 ErrorKind::Unavailable
             }

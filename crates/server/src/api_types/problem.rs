@@ -79,6 +79,8 @@ pub enum ErrorKind {
     Conflict,
     /// 507: free space, or add drives.
     OutOfSpace,
+    /// 410: restore it from elsewhere, or accept that it's lost: waiting brings nothing back.
+    Lost,
     /// 503: wait, or bring drives or servers back.
     Unavailable,
     /// 500: call an operator. Also what this client doesn't know yet.
@@ -108,13 +110,14 @@ pub enum ProblemType {
     TooLarge,
     KeyReused,
     OutOfSpace,
+    Lost,
     Unavailable,
     Internal,
 }
 
 impl ProblemType {
     /// Each.
-    pub const ALL: [ProblemType; 13] = [
+    pub const ALL: [ProblemType; 14] = [
         ProblemType::BadRequest,
         ProblemType::Unauthorized,
         ProblemType::Forbidden,
@@ -126,6 +129,7 @@ impl ProblemType {
         ProblemType::TooLarge,
         ProblemType::KeyReused,
         ProblemType::OutOfSpace,
+        ProblemType::Lost,
         ProblemType::Unavailable,
         ProblemType::Internal,
     ];
@@ -139,6 +143,7 @@ impl ProblemType {
             ErrorKind::NotFound => ProblemType::NotFound,
             ErrorKind::Conflict => ProblemType::Conflict,
             ErrorKind::OutOfSpace => ProblemType::OutOfSpace,
+            ErrorKind::Lost => ProblemType::Lost,
             ErrorKind::Unavailable => ProblemType::Unavailable,
             ErrorKind::Internal => ProblemType::Internal,
         }
@@ -158,6 +163,7 @@ impl ProblemType {
             ProblemType::TooLarge => "too-large",
             ProblemType::KeyReused => "key-reused",
             ProblemType::OutOfSpace => "out-of-space",
+            ProblemType::Lost => "lost",
             ProblemType::Unavailable => "unavailable",
             ProblemType::Internal => "internal",
         }
@@ -177,6 +183,7 @@ impl ProblemType {
             ProblemType::TooLarge => "The body is too long",
             ProblemType::KeyReused => "The idempotency key belongs to another request",
             ProblemType::OutOfSpace => "There is no room",
+            ProblemType::Lost => "What held it has failed for good",
             ProblemType::Unavailable => "It can't be done now",
             ProblemType::Internal => "The server failed",
         }
@@ -208,6 +215,10 @@ impl ProblemType {
                 "Another request has had this Idempotency-Key. Nothing was done. Use a new key for each thing that is to be done."
             }
             ProblemType::OutOfSpace => "Free space, or add drives.",
+            ProblemType::Lost => {
+                "The drives that held these bytes have failed, and no other has them. Restore them from elsewhere, put such a drive back, or \
+                 accept the loss. To wait and ask again is of no use."
+            }
             ProblemType::Unavailable => {
                 "Drives or servers are away, or a majority of the servers can't be reached. Wait, or bring them back, and ask again."
             }
@@ -226,6 +237,7 @@ impl ProblemType {
             ProblemType::Conflict => 409,
             ProblemType::PreconditionFailed => 412,
             ProblemType::TooLarge => 413,
+            ProblemType::Lost => 410,
             ProblemType::KeyReused => 422,
             ProblemType::Internal => 500,
             ProblemType::Unavailable => 503,
@@ -245,6 +257,7 @@ impl ProblemType {
             ProblemType::NotFound | ProblemType::NoSuchPath => ErrorKind::NotFound,
             ProblemType::Conflict | ProblemType::PreconditionFailed => ErrorKind::Conflict,
             ProblemType::OutOfSpace => ErrorKind::OutOfSpace,
+            ProblemType::Lost => ErrorKind::Lost,
             ProblemType::Unavailable => ErrorKind::Unavailable,
             ProblemType::Internal => ErrorKind::Internal,
         }

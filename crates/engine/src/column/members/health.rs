@@ -74,7 +74,8 @@ impl<W: World> Group<W> {
     /// The data that only failed drives had: all of the column, or some of its regions.
     pub fn lost(&self) -> Lost {
         let state = self.lock();
-        if state.members.is_beyond_knowing() {
+        // What nobody missed has the most copies: if that is lost, all of it is, also where nothing is known to be written.
+        if state.members.is_beyond_knowing() || state.members.clean(NOT_MISSED) == RegionState::Lost {
             return Lost::All;
         }
         let members = || state.members.list.iter();

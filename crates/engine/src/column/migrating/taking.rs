@@ -64,11 +64,15 @@ pub(super) enum NotTaken {
 }
 
 impl NotTaken {
-    /// The same, with a damaged block of a source's column by its place in the column that takes it.
+    /// The same, with a damaged or lost block of a source's column by its place in the column that takes it.
     pub(super) fn of_own_column(self, migration: &MapMigration, source: usize) -> Self {
         match self {
             NotTaken::Failed(IoError::Damaged { offset, length }) => {
                 NotTaken::Failed(IoError::Damaged { offset: migration.own_place(source, offset), length })
+            }
+            // What is lost behind it may be of other extents here.
+            NotTaken::Failed(IoError::Lost { offset, .. }) => {
+                NotTaken::Failed(IoError::Lost { offset: migration.own_place(source, offset), length: BLOCK })
             }
             other => other,
         }

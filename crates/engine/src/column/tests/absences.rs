@@ -423,7 +423,7 @@ fn a_drive_is_up_again_despite_another_copys_failure() {
             assert!(rig.is_up(1));
             // The data of drives a and b is lost: b was away when it was written last, and never says otherwise.
             for lost in [0, 3] {
-                assert!(matches!(rig.within(100, rig.read(lost * 16)).await, Some(Err(IoError::Unavailable { .. }))));
+                assert!(matches!(rig.within(100, rig.read(lost * 16)).await, Some(Err(IoError::Lost { .. }))));
             }
             if !again {
                 rig.restart(|nth| nth > 0).await;

@@ -119,7 +119,7 @@ fn a_drive_that_knows_nothing_vouches_for_no_other() {
         assert!(rig.is_up(2));
         for _ in 0..4 {
             let read = rig.within(100, rig.read(0)).await;
-            assert!(matches!(read, Some(Err(IoError::Unavailable { .. }))), "what was newest has failed: {read:?}");
+            assert!(matches!(read, Some(Err(IoError::Lost { .. }))), "what was newest has failed: {read:?}");
         }
         assert!(matches!(rig.volume.health(), VolumeHealth::Unavailable(_)));
     });

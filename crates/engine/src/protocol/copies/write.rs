@@ -225,7 +225,8 @@ impl<W: World> Group<W> {
             RegionState::Clean(copies) => state.members.sure(&copies) >= self.shared.min_copies,
             RegionState::Waiting => false,
             RegionState::Lost => {
-                return Some(Plan::Refuse(lost()));
+                let (first, count) = self.shared.column.blocks_of(region);
+                return Some(Plan::Refuse(lost(Blocks::new(first, count))));
             }
         };
         (leaving || !enough).then(|| Plan::Wait(Group::next_change(state)))

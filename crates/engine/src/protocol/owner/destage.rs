@@ -170,7 +170,7 @@ impl<W: World> Group<W> {
                 match state.members.clean(stripe.region()) {
                     // First it's decided what the log has.
                     RegionState::Clean(_) if !state.unsure.regions.contains(&stripe.region()) => {}
-                    RegionState::Lost => return Err(Stuck::Failed(lost())),
+                    RegionState::Lost => return Err(Stuck::Failed(lost(blocks))),
                     RegionState::Clean(_) | RegionState::Waiting => {
                         return Err(Stuck::Waits(Group::next_change(&mut state)));
                     }

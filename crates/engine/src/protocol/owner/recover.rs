@@ -63,7 +63,7 @@ impl<W: World> Group<W> {
                     }
                     RegionState::Clean(_) => {}
                     RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
-                    RegionState::Lost => return Err(Stuck::Failed(lost())),
+                    RegionState::Lost => return Err(Stuck::Failed(lost(stripe.blocks()))),
                 }
             }
             let outcome = match why {

@@ -34,7 +34,7 @@ pub fn may_fail(plan: &Plan, bays: &[Bay], record: &Record) -> MayFail {
             IoError::Unavailable { .. } if matches!(kind, Kind::Flush | Kind::Write { .. }) && caches && pulled() => {
                 true
             }
-            IoError::Unavailable { .. } => !mirrored && struck,
+            IoError::Unavailable { .. } | IoError::Lost { .. } => !mirrored && struck,
             _ => false,
         }
     })

@@ -75,7 +75,8 @@ impl Album {
             Ok(shown) => self.taken.judge(&self.core, (epoch, known), shown),
             Err(IoError::Unavailable { .. }) if !self.taken.has(epoch) => {} // it was removed meanwhile
             // Of what one drive can't read, the others' copies may be closed already.
-            Err(IoError::Damaged { .. } | IoError::Unavailable { .. }) if server.is_stopping() => {}
+            Err(IoError::Damaged { .. } | IoError::Lost { .. } | IoError::Unavailable { .. })
+                if server.is_stopping() => {}
             Err(error) if self.workload.is_excused(&error, Kind::Read, 0, self.size) => {}
             Err(error) => self.core.fail(format!("the snapshot of epoch {epoch} can't be read: {error}")),
         }

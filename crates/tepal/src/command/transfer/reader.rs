@@ -66,7 +66,14 @@ impl<'a> Reader<'a> {
         let (size, mut offset) = (range.end, range.start);
         while offset < size {
             let runs: Result<Vec<MapRun>, _> = self.source.map(offset, (size - offset).min(LOOK_AHEAD));
-            for run in runs.map_err(|error| self.unreadable(offset, error))? {
+            let runs = match runs {
+                // Something of it is lost by now: it's read as if it were there, a piece at a time.
+                Err(error) if self.keep_going && error.is_damage() => {
+                    vec![MapRun { length: (size - offset).min(PIECE), mapped: true }]
+                }
+                runs => runs.map_err(|error| self.unreadable(offset, error))?,
+            };
+            for run in runs {
                 let end = size.min(offset.saturating_add(run.length));
                 while offset < end {
                     let length = (end - offset).min(if run.mapped { PIECE } else { LONGEST_HOLE });

@@ -93,7 +93,7 @@ impl<W: World> Group<W> {
         let clean = match state.members.clean_copies(&self.shared.column, self.shared.column.region_of(blocks.first)) {
             RegionState::Clean(clean) => clean,
             RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
-            RegionState::Lost => return Err(Stuck::Failed(lost())),
+            RegionState::Lost => return Err(Stuck::Failed(lost(blocks))),
         };
         let copy = |at: usize| Some((at, self.copy(&state, at, blocks.first)?));
         let mut sources = clean.iter().filter_map(|&at| copy(at)).filter(|(at, _)| Some(*at) != only);

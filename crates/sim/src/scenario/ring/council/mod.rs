@@ -255,9 +255,8 @@ impl State {
     /// A process that died and one whose lease has ended act no more.
     fn is_adopted(&self, view: View, by: Option<ServerId>) -> bool {
         let now = self.time.now();
-        let acts = |heard: &Heard| {
-            now < (*lock(&heard.lease)).max(*lock(&heard.granted)) && lock(&heard.known).view < view
-        };
+        let acts =
+            |heard: &Heard| now < (*lock(&heard.lease)).max(*lock(&heard.granted)) && lock(&heard.known).view < view;
         self.voices.iter().all(|(&server, heard)| Some(server) == by || !acts(heard))
     }
 
