@@ -216,8 +216,8 @@ impl ProblemType {
             }
             ProblemType::OutOfSpace => "Free space, or add drives.",
             ProblemType::Lost => {
-                "The drives that held these bytes have failed, and no other has them. Restore them from elsewhere, put such a drive back, or \
-                 accept the loss. To wait and ask again is of no use."
+                "The drives that held these bytes have failed, and no other has them. Restore them from elsewhere, put such a drive back, \
+                 or accept the loss. To wait and ask again is of no use."
             }
             ProblemType::Unavailable => {
                 "Drives or servers are away, or a majority of the servers can't be reached. Wait, or bring them back, and ask again."

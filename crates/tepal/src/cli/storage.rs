@@ -426,7 +426,8 @@ pub enum VolumeCommand {
         tepal volume relayout v0 --pool fast\n  \
         tepal volume relayout v0 --range 0..10G --layout mirror:3\n\n\
         A range has a layout of its own; `volume show` lists them. It begins and ends at a multiple of 4M, or of more if an extent of one \
-        of the layouts doesn't divide that; one that ends with the volume (`10G..`) goes on as far as the volume grows. Snapshots go along, and so do clones, with which it shares its data. Ctrl-C ends the command, not the work: \
+        of the layouts doesn't divide that; one that ends with the volume (`10G..`) goes on as far as the volume grows. \
+        Snapshots go along, and so do clones, with which it shares its data. Ctrl-C ends the command, not the work: \
         `pause`, `resume`, `rate` and `cancel` are for that, and `migrations` lists what is under way.")]
     #[command(group(ArgGroup::new("to").required(true).multiple(true)))]
     Relayout {

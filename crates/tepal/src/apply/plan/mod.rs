@@ -399,8 +399,8 @@ impl Plan {
             }
             Some(_) if known.ranges.len() > 1 => {
                 return wrong(format!(
-                    "volume {name} has ranges with layouts of their own (`tepal volume show {name}`), and a file says one layout: bring them \
-                     to one (`tepal volume relayout {name} --range A..B --layout LAYOUT`), or leave the layout out"
+                    "volume {name} has ranges with layouts of their own (`tepal volume show {name}`), and a file says one layout: \
+                     bring them to one (`tepal volume relayout {name} --range A..B --layout LAYOUT`), or leave the layout out"
                 ));
             }
             Some(layout) => {
