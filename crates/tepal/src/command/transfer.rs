@@ -15,6 +15,7 @@ mod reader;
 mod sink;
 mod stream;
 mod target;
+mod writers;
 
 use super::CommandError;
 use super::source::Source;

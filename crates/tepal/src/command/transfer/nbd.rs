@@ -1,7 +1,6 @@
 //! An NBD server as the place that an image is read from: fixed newstyle negotiation, structured replies and the context
 //! `base:allocation` where the server has them (NBD protocol, `doc/proto.md` and `doc/uri.md`).
 
-use super::PIECE;
 use super::input::{Content, Found, MOST_ZEROS};
 use crate::attach::nbd::{TlsStream, secured};
 use std::collections::{BTreeMap, VecDeque};
@@ -168,7 +167,9 @@ impl Content for Export {
                 None => self.told.recv().unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))?,
             };
             match piece {
-                Piece::Data(bytes) if zeros == 0 && (data.len() + bytes.len()) as u64 <= PIECE => data.extend(bytes),
+                Piece::Data(bytes) if zeros == 0 && data.is_empty() => *data = bytes,
+                // Little is put together, much isn't copied.
+                Piece::Data(bytes) if zeros == 0 && data.len() + bytes.len() <= READ as usize => data.extend(bytes),
                 Piece::Zeros(length) if data.is_empty() && (zeros == 0 || zeros + length <= MOST_ZEROS) => {
                     zeros += length;
                 }
