@@ -2,7 +2,7 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
-use crate::access::{KeyHash, Right, Role};
+use crate::access::{KeyHash, LiveStage, Right, Role};
 use crate::conditions::Versioned;
 use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
 use crate::schedule::ScheduleCommand;
@@ -16,8 +16,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// and imports, 8 epochs that tell which were handed out while drives were away, gaps in a map's history that are closed, and drives that
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
-/// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, and
-/// commands under conditions.
+/// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, live
+/// imports, and commands under conditions.
 pub const VERSION: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -80,6 +80,9 @@ const LIMITS: u32 = 15;
 
 /// From this version on, servers may join by tokens.
 const JOIN_TOKENS: u32 = 15;
+
+/// From this version on, volumes may be used while they are imported. Builds before would read what isn't there yet as zeros.
+const LIVE_IMPORTS: u32 = 15;
 
 /// From this version on, there are schedules.
 const SCHEDULES: u32 = 15;
@@ -518,6 +521,21 @@ pub enum Command {
     UseJoinToken { hash: KeyHash, name: String, key: KeyHash },
     /// Nobody joins by it any more.
     RemoveJoinToken { hash: KeyHash },
+    /// Makes a volume that is used while it's imported from an export.
+    ImportLive {
+        /// [`Command::CreateVolume`] or [`Command::CreateEncrypted`].
+        create: Box<Command>,
+        /// The export's address.
+        from: String,
+        /// Bytes that it has.
+        length: u64,
+    },
+    /// So many of its bytes, from the beginning on, are there for good.
+    NoteLive { volume: VolumeId, done: u64 },
+    /// All of it is there: it's an ordinary volume from now on. Refused as [`crate::Refusal::NotLive`] if it isn't imported.
+    FinishLive { volume: VolumeId },
+    /// Has a live import go on, rest, or let go of the export.
+    SetLive { name: String, stage: LiveStage },
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
     /// What is done again and again.
@@ -561,6 +579,8 @@ impl Command {
             Command::Once { command, .. } | Command::IfMatch { command, .. } => CONDITIONS.max(command.version()),
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
+            Command::ImportLive { create, .. } => LIVE_IMPORTS.max(create.version()),
+            Command::NoteLive { .. } | Command::FinishLive { .. } | Command::SetLive { .. } => LIVE_IMPORTS,
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 JOIN_TOKENS
             }
@@ -647,6 +667,7 @@ impl Command {
             | Command::Reserve { volume: name, .. }
             | Command::Release { volume: name, .. }
             | Command::RewrapKey { volume: name, .. }
+            | Command::SetLive { name, .. }
             | Command::LimitVolume { volume: name, .. }
             | Command::BeginMigration { volume: name, .. } => (name, None),
             Command::RemoveSnapshot { volume, name }
@@ -665,7 +686,8 @@ impl Command {
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
             AddAuthority, AddDrive, AddIdentity, AddJoinToken, BeginMigration, CloneVolume, CreateEncrypted,
-            CreatePool, CreateSnapshot, CreateVolume, Grant, LimitIdentity, LimitVolume, Received, Schedule,
+            CreatePool, CreateSnapshot, CreateVolume, Grant, ImportLive, LimitIdentity, LimitVolume, Received,
+            Schedule,
         };
         if let Command::Once { command, .. } | Command::IfMatch { command, .. } = self {
             return command.lengthens();
@@ -685,6 +707,7 @@ impl Command {
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
                 | CreateEncrypted { .. }
+                | ImportLive { .. }
                 | Received { .. }
                 | Schedule(ScheduleCommand::Create { .. } | ScheduleCommand::Take { .. })
         )

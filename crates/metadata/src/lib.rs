@@ -37,7 +37,7 @@ mod timing;
 
 pub use access::{
     Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash,
-    LONGEST_WRAPPED, Limited, LimitsRecord, ReservationRecord, Right, Role, VolumeKeyRecord,
+    LONGEST_WRAPPED, Limited, LimitsRecord, LiveRecord, LiveStage, ReservationRecord, Right, Role, VolumeKeyRecord,
 };
 pub use command::{ColumnCopies, Command, Reply};
 pub use conditions::{Versioned, volume_tag};

@@ -5,6 +5,7 @@ mod code;
 mod copies;
 mod discard;
 mod epochs;
+mod live;
 mod lost;
 mod map;
 pub(crate) mod migrating;
@@ -16,6 +17,7 @@ mod status;
 pub use code::CodeChecked;
 pub use copies::{Behind, ColumnCopies, CopyBehind};
 pub use epochs::Snapshot;
+pub use live::{Later, Live, Origin};
 pub(crate) use map::{Map, Use};
 pub(crate) use migrating::MapMigration;
 pub use status::{Run, Within};
@@ -24,6 +26,7 @@ use crate::column::Group;
 use crate::engine::Engine;
 use crate::map::VolumeSpec;
 use crate::servers::seat::Seat;
+use live::Importing;
 use migrating::Maps;
 use operation::Operation;
 use secrecy::Secrecy;
@@ -53,6 +56,7 @@ struct Shared<W: World> {
     maps: Maps<W>,
     spec: Mutex<VolumeSpec>,
     secrecy: Secrecy,
+    importing: Importing,
     is_cut_off: AtomicBool,
     /// Where the last answer about the status of bytes ended, if all of the bytes were alike.
     alike_until: AtomicU64,
@@ -92,7 +96,8 @@ impl<W: World> Volume<W> {
         let (id, maps) = (spec.id, Maps::of(map));
         let (is_cut_off, alike_until) = (AtomicBool::new(false), AtomicU64::new(0));
         let secrecy = Secrecy::new(spec.is_encrypted);
-        let shared = Shared { id, maps, spec: Mutex::new(spec), secrecy, is_cut_off, alike_until };
+        let importing = Importing::new(spec.live.clone());
+        let shared = Shared { id, maps, spec: Mutex::new(spec), secrecy, importing, is_cut_off, alike_until };
         Volume { shared: Arc::new(shared), as_of: None }
     }
 

@@ -40,6 +40,9 @@ pub mod join_tokens;
 #[cfg(test)]
 mod limit_tests;
 mod limits;
+mod live_imports;
+#[cfg(test)]
+mod live_tests;
 #[cfg(test)]
 mod migration_tests;
 mod migrations;
@@ -216,6 +219,10 @@ impl Draft {
             Command::TurnMigration { id, cancelled } => self.turn_migration(*id, *cancelled),
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
+            Command::ImportLive { .. }
+            | Command::NoteLive { .. }
+            | Command::FinishLive { .. }
+            | Command::SetLive { .. } => self.carry_out_of_live_import(command),
             Command::RecordEvent { kind, subject, text } => self.record_event(kind, subject, text),
             Command::Schedule(command) => self.carry_out_of_schedule(command),
             Command::Once { .. } | Command::IfMatch { .. } => self.carry_out_conditional(command),
