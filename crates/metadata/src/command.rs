@@ -521,21 +521,8 @@ pub enum Command {
     UseJoinToken { hash: KeyHash, name: String, key: KeyHash },
     /// Nobody joins by it any more.
     RemoveJoinToken { hash: KeyHash },
-    /// Makes a volume that is used while it's imported from an export.
-    ImportLive {
-        /// [`Command::CreateVolume`] or [`Command::CreateEncrypted`].
-        create: Box<Command>,
-        /// The export's address.
-        from: String,
-        /// Bytes that it has.
-        length: u64,
-    },
-    /// So many of its bytes, from the beginning on, are there for good.
-    NoteLive { volume: VolumeId, done: u64 },
-    /// All of it is there: it's an ordinary volume from now on. Refused as [`crate::Refusal::NotLive`] if it isn't imported.
-    FinishLive { volume: VolumeId },
-    /// Has a live import go on, rest, or let go of the export.
-    SetLive { name: String, stage: LiveStage },
+    /// Volumes that are used while they are imported.
+    Live(LiveCommand),
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
     /// What is done again and again.
@@ -555,6 +542,40 @@ pub enum Command {
         /// As of [`crate::State::tag_of`].
         expected: Vec<String>,
         command: Box<Command>,
+    },
+}
+
+/// Of volumes that are used while they are imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LiveCommand {
+    /// Makes a volume that is used while it's imported from an export.
+    Import {
+        /// [`Command::CreateVolume`] or [`Command::CreateEncrypted`].
+        create: Box<Command>,
+        /// The export's address.
+        from: String,
+        /// Bytes that it has.
+        length: u64,
+    },
+    /// So many bytes of the volume, from the beginning on, are there for good.
+    Note {
+        /// Which.
+        volume: VolumeId,
+        /// Bytes.
+        done: u64,
+    },
+    /// All of it is there: it's an ordinary volume from now on. Refused as [`crate::Refusal::NotLive`] if it isn't imported.
+    Finish {
+        /// Which.
+        volume: VolumeId,
+    },
+    /// Has a live import go on, rest, or let go of the export.
+    Set {
+        /// The volume's.
+        name: String,
+        /// Which of these.
+        stage: LiveStage,
     },
 }
 
@@ -579,8 +600,7 @@ impl Command {
             Command::Once { command, .. } | Command::IfMatch { command, .. } => CONDITIONS.max(command.version()),
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
-            Command::ImportLive { create, .. } => LIVE_IMPORTS.max(create.version()),
-            Command::NoteLive { .. } | Command::FinishLive { .. } | Command::SetLive { .. } => LIVE_IMPORTS,
+            Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 JOIN_TOKENS
             }
@@ -667,7 +687,7 @@ impl Command {
             | Command::Reserve { volume: name, .. }
             | Command::Release { volume: name, .. }
             | Command::RewrapKey { volume: name, .. }
-            | Command::SetLive { name, .. }
+            | Command::Live(LiveCommand::Set { name, .. })
             | Command::LimitVolume { volume: name, .. }
             | Command::BeginMigration { volume: name, .. } => (name, None),
             Command::RemoveSnapshot { volume, name }
@@ -686,8 +706,7 @@ impl Command {
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
             AddAuthority, AddDrive, AddIdentity, AddJoinToken, BeginMigration, CloneVolume, CreateEncrypted,
-            CreatePool, CreateSnapshot, CreateVolume, Grant, ImportLive, LimitIdentity, LimitVolume, Received,
-            Schedule,
+            CreatePool, CreateSnapshot, CreateVolume, Grant, LimitIdentity, LimitVolume, Received, Schedule,
         };
         if let Command::Once { command, .. } | Command::IfMatch { command, .. } = self {
             return command.lengthens();
@@ -707,8 +726,8 @@ impl Command {
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
                 | CreateEncrypted { .. }
-                | ImportLive { .. }
                 | Received { .. }
+                | Command::Live(LiveCommand::Import { .. })
                 | Schedule(ScheduleCommand::Create { .. } | ScheduleCommand::Take { .. })
         )
     }

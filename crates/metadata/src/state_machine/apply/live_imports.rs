@@ -7,7 +7,7 @@
 
 use super::{Draft, clipped};
 use crate::access::{LiveRecord, LiveStage};
-use crate::command::{Command, Reply};
+use crate::command::{Command, LiveCommand, Reply};
 use crate::record::VolumeRecord;
 use crate::refusal::Refusal;
 use crate::state_machine::access::AccessChange;
@@ -18,20 +18,18 @@ use tepal_model::VolumeId;
 const LONGEST_ADDRESS: usize = 4096;
 
 impl Draft {
-    /// Of commands about live imports; others are refused.
-    pub(super) fn carry_out_of_live_import(&mut self, command: &Command) -> Result<Reply, Refusal> {
+    pub(super) fn carry_out_of_live_import(&mut self, command: &LiveCommand) -> Result<Reply, Refusal> {
         match command {
-            Command::ImportLive { create, from, length } => self.import_live(create, from, *length),
-            Command::NoteLive { volume, done } => self.note_live(*volume, *done),
-            Command::FinishLive { volume } => self.finish_live(*volume),
-            Command::SetLive { name, stage } => self.set_live(name, *stage),
-            _ => Err(Refusal::NotLive("?".to_owned())),
+            LiveCommand::Import { create, from, length } => self.import_live(create, from, *length),
+            LiveCommand::Note { volume, done } => self.note_live(*volume, *done),
+            LiveCommand::Finish { volume } => self.finish_live(*volume),
+            LiveCommand::Set { name, stage } => self.set_live(name, *stage),
         }
     }
 
     fn import_live(&mut self, create: &Command, from: &str, length: u64) -> Result<Reply, Refusal> {
         let (Command::CreateVolume { name, size, .. } | Command::CreateEncrypted { name, size, .. }) = create else {
-            return Err(Refusal::NotLive("?".to_owned()));
+            return Err(Refusal::LiveAddress { limit: LONGEST_ADDRESS });
         };
         if from.is_empty() || from.len() > LONGEST_ADDRESS || length > *size {
             return Err(Refusal::LiveAddress { limit: LONGEST_ADDRESS });
@@ -100,6 +98,12 @@ impl Draft {
             self.access().live_imports.remove(&volume);
             self.note(AccessChange::LiveImportGone(volume));
         }
+    }
+
+    /// A volume all of which is in this cluster.
+    pub(super) fn whole_volume(&self, name: &str) -> Result<VolumeRecord, Refusal> {
+        let volume = self.volume(name)?;
+        self.check_not_live(&volume).map(|()| volume)
     }
 
     /// Whether all of the volume is in this cluster.

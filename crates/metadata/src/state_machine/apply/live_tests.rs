@@ -4,13 +4,18 @@ use super::snapshot_tests::take;
 use super::tests::{cluster, create, done, refused};
 use super::*;
 use crate::access::{LiveRecord, LiveStage};
+use crate::command::LiveCommand;
 
 const SIZE: u64 = 1 << 30;
 
 fn import(name: &str, layout: &str) -> Command {
     let (name, layout) = (name.to_owned(), Some(layout.to_owned()));
     let create = Command::CreateVolume { name, size: SIZE, layout, pool: crate::DEFAULT_POOL.to_owned() };
-    Command::ImportLive { create: Box::new(create), from: "nbd://old/disk".to_owned(), length: SIZE - 512 }
+    Command::Live(LiveCommand::Import {
+        create: Box::new(create),
+        from: "nbd://old/disk".to_owned(),
+        length: SIZE - 512,
+    })
 }
 
 fn live(state: &State) -> Option<LiveRecord> {
@@ -19,15 +24,15 @@ fn live(state: &State) -> Option<LiveRecord> {
 }
 
 fn note(done: u64) -> Command {
-    Command::NoteLive { volume: VolumeId(1), done }
+    Command::Live(LiveCommand::Note { volume: VolumeId(1), done })
 }
 
 fn finish() -> Command {
-    Command::FinishLive { volume: VolumeId(1) }
+    Command::Live(LiveCommand::Finish { volume: VolumeId(1) })
 }
 
 fn set(stage: LiveStage) -> Command {
-    Command::SetLive { name: "v".to_owned(), stage }
+    Command::Live(LiveCommand::Set { name: "v".to_owned(), stage })
 }
 
 #[test]
@@ -88,11 +93,11 @@ fn only_layouts_of_whole_copies_are_imported_live_and_nothing_is_left_of_others(
     assert_eq!(refused(&state, import("v", "ec:2+1")), Refusal::LiveLayout("v".to_owned()));
     assert!(state.volume_named("v").is_none());
     let mut empty = import("v", "stripe");
-    if let Command::ImportLive { from, .. } = &mut empty {
+    if let Command::Live(LiveCommand::Import { from, .. }) = &mut empty {
         from.clear();
     }
     assert!(matches!(refused(&state, empty), Refusal::LiveAddress { .. }));
     let nested =
         Command::ImportLive { create: Box::new(create("v", "stripe")), from: "x".to_owned(), length: u64::MAX };
-    assert!(matches!(refused(&state, nested), Refusal::LiveAddress { .. }));
+    assert!(matches!(refused(&state, longer), Refusal::LiveAddress { .. }));
 }

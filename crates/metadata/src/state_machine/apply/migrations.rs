@@ -25,12 +25,11 @@ impl Draft {
         (seed, rate): (u64, Option<u64>),
     ) -> Result<Reply, Refusal> {
         check_rate(rate)?;
-        let volume = self.volume(name)?;
+        let volume = self.whole_volume(name)?;
         if alone && self.version < ALONE {
             return Err(Refusal::CannotLeave(name.to_owned()));
         }
         let layout = layout.map_or(Ok(volume.layout.clone()), parse_layout)?;
-        self.check_not_live(&volume)?;
         let source = self.state.maps.get(&volume.map).expect("each volume's map exists").clone();
         if let Some(other) = self.state.migration_about(source.id) {
             let volume = if other.takes(&volume) { name.to_owned() } else { self.subject_of(other) };

@@ -219,10 +219,6 @@ impl Draft {
             Command::TurnMigration { id, cancelled } => self.turn_migration(*id, *cancelled),
             Command::SetLease { ms } => self.set_lease(*ms),
             Command::EndLongLeases { ms } => self.end_long_leases(*ms),
-            Command::ImportLive { .. }
-            | Command::NoteLive { .. }
-            | Command::FinishLive { .. }
-            | Command::SetLive { .. } => self.carry_out_of_live_import(command),
             Command::RecordEvent { kind, subject, text } => self.record_event(kind, subject, text),
             Command::Schedule(command) => self.carry_out_of_schedule(command),
             Command::Once { .. } | Command::IfMatch { .. } => self.carry_out_conditional(command),
