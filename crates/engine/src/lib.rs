@@ -43,6 +43,6 @@ pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};
 pub use view::View;
 pub use volume::{
-    Behind, CodeChecked, ColumnCopies, CopyBehind, Later, Live, OpenVolumeError, Origin, Recovery, Run, Snapshot,
+    Behind, CodeChecked, ColumnCopies, CopyBehind, Later, Live, OldPlace, OpenVolumeError, Recovery, Run, Snapshot,
     Volume, Within,
 };

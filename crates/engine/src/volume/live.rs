@@ -1,13 +1,13 @@
 //! A volume that is used while it's imported: what no drive holds yet is read where the volume comes from.
 //!
-//! A volume begins as one of which no drive holds anything. Some server copies all of the *origin* into it, block by block, in order, and
+//! A volume begins as one of which no drive holds anything. Some server copies all of the *old place* into it, block by block, in order, and
 //! only where no drive holds a block yet; up to which byte that is done is agreed. Whoever is asked to read beyond asks first which blocks
-//! are held, reads those here, and has the others from the origin.
+//! are held, reads those here, and has the others from the old place.
 //!
 //! Invariants:
-//! 1. The origin never changes.
+//! 1. The old place never changes.
 //! 2. While the import goes on, a block that is held stays held: zeros are written, and nothing is discarded. So what was once seen here is
-//!    never seen as the origin has it again, and who knows less of the progress reads the same.
+//!    never seen as the old place has it again, and who knows less of the progress reads the same.
 //! 3. A block is held with all of its bytes: a write of a part comes after the block was copied.
 //! 4. Whether a block is held is asked as of a revision of the volume's record in which the import went on. Its end is another revision:
 //!    so nobody takes a block for one that isn't copied that was discarded after the end.
@@ -37,7 +37,7 @@ pub type Later<T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + Send>>;
 type Imported<W> = (Volume<W>, Arc<Live>);
 
 /// Where a volume comes from. What it has never changes.
-pub trait Origin: Send + Sync + 'static {
+pub trait OldPlace: Send + Sync + 'static {
     /// These bytes; zeros past its end. Waits while it can't be reached. [`IoError::Fenced`] once nobody may read there any more.
     fn read(&self, bytes: Range<u64>) -> Later<Bytes>;
 
@@ -47,25 +47,32 @@ pub trait Origin: Send + Sync + 'static {
 
 /// The import of one volume, as known here.
 pub struct Live {
-    origin: Box<dyn Origin>,
+    old_place: Box<dyn OldPlace>,
     /// Bytes from the volume's beginning on that are copied, as agreed; it may be more by now.
     copied: AtomicU64,
+    /// Counts what clients ask for here.
+    requests: AtomicU64,
 }
 
 impl Live {
     /// An import that has come so far.
-    pub fn new(origin: Box<dyn Origin>, copied: u64) -> Self {
-        Live { origin, copied: AtomicU64::new(copied) }
+    pub fn new(old_place: Box<dyn OldPlace>, copied: u64) -> Self {
+        Live { old_place, copied: AtomicU64::new(copied), requests: AtomicU64::new(0) }
     }
 
     /// Where it comes from.
-    pub fn origin(&self) -> &dyn Origin {
-        &*self.origin
+    pub fn old_place(&self) -> &dyn OldPlace {
+        &*self.old_place
     }
 
     /// It has come so far, as is agreed.
     pub fn is_copied(&self, bytes: u64) {
         self.copied.fetch_max(bytes, Ordering::AcqRel);
+    }
+
+    /// How many requests of clients this server has begun: whoever copies lets them go first.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     fn copied(&self) -> u64 {
@@ -109,6 +116,12 @@ impl<W: World> Volume<W> {
         }
     }
 
+    fn note_request(&self) {
+        if let Some(live) = self.live() {
+            live.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// All of it is here. Comes before [`Volume::changed`] to the revision in which that was agreed.
     pub fn is_imported(&self) {
         self.shared.importing.is.store(false, Ordering::Release);
@@ -143,6 +156,7 @@ impl<W: World> Volume<W> {
 
     /// As [`Volume::read`].
     pub(super) async fn read_live(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
+        self.note_request();
         let here = async |bytes: Range<u64>| self.read_at(bytes.start, bytes.end - bytes.start, None).await;
         let whole = offset..offset + length;
         let of_both = async |own: &Volume<W>, live: &Live| {
@@ -152,7 +166,7 @@ impl<W: World> Volume<W> {
             let parts = own.parts(live, whole.clone()).await?;
             let read = async |(bytes, is_here): &(Range<u64>, bool)| match is_here {
                 true => here(bytes.clone()).await,
-                false => live.origin.read(bytes.clone()).await.map(|bytes| Segments::from_iter([bytes])),
+                false => live.old_place.read(bytes.clone()).await.map(|bytes| Segments::from_iter([bytes])),
             };
             let mut all = Segments::new();
             for segments in join_all(parts.iter().map(read)).await {
@@ -193,7 +207,7 @@ impl<W: World> Volume<W> {
         Ok(parts)
     }
 
-    /// Has bytes of the origin be the volume's where no drive holds anything. The range is of whole blocks, but for the volume's last one.
+    /// Has bytes of the old place be the volume's where no drive holds anything. The range is of whole blocks, but for the volume's last one.
     pub async fn fill(&self, offset: u64, data: Bytes) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
         let data = self.enciphered(offset, data)?;
@@ -212,6 +226,7 @@ impl<W: World> Volume<W> {
 
     /// Copies the blocks of which these bytes have a part only, so that the rest of them isn't taken for zeros.
     pub(super) async fn complete_edges(&self, bytes: Range<u64>) -> Result<(), IoError> {
+        self.note_request();
         let size = self.size();
         let is_part = |block: &Range<u64>| bytes.start > block.start || bytes.end < block.end;
         let block = |at: u64| at / BLOCK * BLOCK..(at / BLOCK * BLOCK + BLOCK).min(size);
@@ -222,7 +237,7 @@ impl<W: World> Volume<W> {
             let complete = async |own: &Volume<W>, live: &Live| {
                 for (bytes, is_here) in own.parts(live, edge.clone()).await? {
                     if !is_here {
-                        let data = live.origin.read(bytes.clone()).await?;
+                        let data = live.old_place.read(bytes.clone()).await?;
                         own.fill(bytes.start, data).await?;
                     }
                 }
@@ -233,7 +248,7 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    /// As [`Volume::write_zeroes`]: nothing is discarded, or what the origin has would be seen again. What reads as zeros stays as it is.
+    /// As [`Volume::write_zeroes`]: nothing is discarded, or what the old place has would be seen again. What reads as zeros stays as it is.
     pub(super) async fn zero_live(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.complete_edges(offset..offset + length).await?;
         let zero = async |own: &Volume<W>, live: &Live| {
@@ -250,7 +265,7 @@ impl<W: World> Volume<W> {
                             let runs = own.status_of(within, None, None).await?;
                             runs.into_iter().map(|run| (run.length, !run.mapped)).collect()
                         }
-                        false => live.origin.zeros(at..bytes.end).await?,
+                        false => live.old_place.zeros(at..bytes.end).await?,
                     };
                     for (length, is_zero) in runs {
                         let length = length.min(bytes.end - at);

@@ -17,7 +17,7 @@ mod status;
 pub use code::CodeChecked;
 pub use copies::{Behind, ColumnCopies, CopyBehind};
 pub use epochs::Snapshot;
-pub use live::{Later, Live, Origin};
+pub use live::{Later, Live, OldPlace};
 pub(crate) use map::{Map, Use};
 pub(crate) use migrating::MapMigration;
 pub use status::{Run, Within};

@@ -153,7 +153,7 @@ impl Record for JoinTokenRecord {
 
 impl Record for LiveRecord {
     const TABLE: &'static str = "live_imports";
-    const COLUMNS: &'static [&'static str] = &["volume", "origin", "length", "done", "stage"];
+    const COLUMNS: &'static [&'static str] = &["volume", "address", "length", "done", "stage"];
 
     fn values(&self) -> Vec<Value> {
         vec![integer(self.volume.0), text(&self.from), integer(self.length), integer(self.done), text(self.stage)]

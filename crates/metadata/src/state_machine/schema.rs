@@ -189,7 +189,7 @@ pub const KIND: Kind = Kind {
         -- Of volumes that are used while they are imported.
         CREATE TABLE live_imports (
             volume INTEGER PRIMARY KEY,     -- volumes.id
-            origin TEXT NOT NULL,           -- the address of the export that it comes from
+            address TEXT NOT NULL,          -- of the export that it comes from
             length INTEGER NOT NULL,        -- bytes that the export has
             done INTEGER NOT NULL,          -- bytes from the beginning on that are there for good
             stage TEXT NOT NULL             -- running, paused, cancelled

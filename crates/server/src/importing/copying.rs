@@ -10,6 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tepal_engine::Volume;
 use tepal_metadata::{Command, LiveCommand, LiveRecord, LiveStage, ProposeError, VolumeRecord};
@@ -30,9 +31,10 @@ const AT_ONCE: usize = 4;
 const HOLE: usize = 64 << 10;
 /// How far it's agreed on is said as often.
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
-/// While clients wait for the same place, each piece waits for so long, and at most for that long.
-const AFTER_CLIENTS: Duration = Duration::from_millis(2);
-const LONGEST_BEHIND: Duration = Duration::from_millis(20);
+/// While clients use the volume here, one piece is copied at a time, and after each it rests for so many times as long as that took, at
+/// most for that long.
+const RESTS: u32 = 8;
+const LONGEST_REST: Duration = Duration::from_millis(500);
 
 /// Why copying stops for now.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +70,7 @@ pub async fn keep_copying(parts: Parts, volumes: Arc<Volumes>) {
         copying.retain(|volume, task| wanted(volume) && !task.0.is_finished());
         for record in state.access.live_imports.values().filter(|record| runs(record)) {
             copying.entry(record.volume).or_insert_with(|| {
-                let copier = Copier { parts: parts.clone(), volumes: volumes.clone(), id: record.volume };
+                let copier = Copier::new(&parts, &volumes, record.volume);
                 Copying(crate::tasks::spawn(copier.keep()))
             });
         }
@@ -82,9 +84,18 @@ struct Copier {
     parts: Parts,
     volumes: Arc<Volumes>,
     id: VolumeId,
+    /// As many requests of clients had been begun when a piece was copied last.
+    seen: AtomicU64,
+    /// Of one piece, while clients use the volume.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl Copier {
+    fn new(parts: &Parts, volumes: &Arc<Volumes>, id: VolumeId) -> Self {
+        let (seen, turn) = (AtomicU64::new(0), tokio::sync::Mutex::default());
+        Copier { parts: parts.clone(), volumes: volumes.clone(), id, seen, turn }
+    }
+
     async fn keep(self) {
         while let Some((record, live)) = self.records() {
             let copied = self.copy(&record, live.done).await;
@@ -160,11 +171,22 @@ impl Copier {
     }
 
     async fn copy_piece(&self, volume: &Volume<ServerWorld>, known: &Known, piece: Range<u64>) -> Result<(), Stopped> {
+        let before = self.seen.load(Ordering::Relaxed);
+        let _turn = match known.live.requests() == before {
+            true => None,
+            false => Some(self.turn.lock().await),
+        };
         let began = Instant::now();
-        while known.source.is_busy() && began.elapsed() < LONGEST_BEHIND {
-            sleep(AFTER_CLIENTS).await;
+        self.write_piece(volume, known, piece).await?;
+        let now = known.live.requests();
+        if now != self.seen.swap(now, Ordering::Relaxed) {
+            sleep((began.elapsed() * RESTS).min(LONGEST_REST)).await;
         }
-        let data = known.source.read_behind(piece.clone()).await?;
+        Ok(())
+    }
+
+    async fn write_piece(&self, volume: &Volume<ServerWorld>, known: &Known, piece: Range<u64>) -> Result<(), Stopped> {
+        let data = known.source.read_some(piece.clone()).await?;
         let mut from = 0;
         while from < data.len() {
             // Runs of what has something, without the holes between.

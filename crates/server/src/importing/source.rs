@@ -13,10 +13,9 @@ use connection::{Connected, connect};
 use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tepal_engine::{Later, Origin};
+use tepal_engine::{Later, OldPlace};
 use tepal_gateway::nbd::address::{Address, AddressError, Place};
 use tepal_model::{BLOCK, Buffer, IoError};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -115,8 +114,6 @@ struct Shared {
     trouble: Arc<Mutex<Option<String>>>,
     /// Bytes that the volume has of it.
     length: u64,
-    /// Clients that wait for it.
-    clients: AtomicUsize,
 }
 
 impl Source {
@@ -132,7 +129,7 @@ impl Source {
             }
             Err(error) => note(&trouble, Some(error.to_string())), // an earlier build may have taken it
         }
-        Source(Arc::new(Shared { asks, room, stage, trouble, length, clients: AtomicUsize::new(0) }))
+        Source(Arc::new(Shared { asks, room, stage, trouble, length }))
     }
 
     /// Those who wait are told.
@@ -145,13 +142,8 @@ impl Source {
         self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether clients wait for it: who isn't in a hurry lets them go first.
-    pub fn is_busy(&self) -> bool {
-        self.0.clients.load(Ordering::Relaxed) > 0
-    }
-
-    /// As [`Origin::read`], for who isn't in a hurry.
-    pub async fn read_behind(&self, range: Range<u64>) -> Result<Bytes, IoError> {
+    /// As [`OldPlace::read`].
+    pub async fn read_some(&self, range: Range<u64>) -> Result<Bytes, IoError> {
         let length = (range.end - range.start) as usize;
         // Servers may want whole blocks.
         let first = range.start / BLOCK * BLOCK;
@@ -173,7 +165,7 @@ impl Source {
         Ok(buffer.freeze())
     }
 
-    /// As [`Origin::zeros`].
+    /// As [`OldPlace::zeros`].
     pub async fn zeros_in(&self, range: Range<u64>) -> Result<Vec<(u64, bool)>, IoError> {
         let length = self.0.length;
         if range.start >= length {
@@ -224,31 +216,15 @@ impl Source {
     }
 }
 
-/// Counts a client while it waits.
-struct Waiting(Source);
-
-impl Waiting {
-    fn on(source: &Source) -> Self {
-        source.0.clients.fetch_add(1, Ordering::Relaxed);
-        Waiting(source.clone())
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.0.clients.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Origin for Source {
+impl OldPlace for Source {
     fn read(&self, bytes: Range<u64>) -> Later<Bytes> {
-        let waiting = Waiting::on(self);
-        Box::pin(async move { waiting.0.read_behind(bytes).await })
+        let own = self.clone();
+        Box::pin(async move { own.read_some(bytes).await })
     }
 
     fn zeros(&self, bytes: Range<u64>) -> Later<Vec<(u64, bool)>> {
-        let waiting = Waiting::on(self);
-        Box::pin(async move { waiting.0.zeros_in(bytes).await })
+        let own = self.clone();
+        Box::pin(async move { own.zeros_in(bytes).await })
     }
 }
 

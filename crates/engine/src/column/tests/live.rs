@@ -1,11 +1,11 @@
 //! A volume that is used while it's imported, from a place that takes its time.
 
 use super::*;
-use crate::{Later, Live, Origin, Within};
+use crate::{Later, Live, OldPlace, Within};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// What is looked at of the volume; the origin has nothing but zeros behind, except for the last byte of all.
+/// What is looked at of the volume; the old place has nothing but zeros behind, except for the last byte of all.
 const PART: usize = 512 << 10;
 const SIZE: u64 = 8 << 20;
 /// Copied at once.
@@ -13,7 +13,7 @@ const STEP: u64 = 64 << 10;
 
 type Asked = (Range<u64>, oneshot::Sender<Bytes>);
 
-/// An origin that answers when it's told to.
+/// An old place that answers when it's told to.
 #[derive(Clone, Default)]
 struct Old(Arc<Mutex<Vec<Asked>>>);
 
@@ -27,7 +27,7 @@ fn content(bytes: Range<u64>) -> Vec<u8> {
     bytes.map(byte).collect()
 }
 
-impl Origin for Old {
+impl OldPlace for Old {
     fn read(&self, bytes: Range<u64>) -> Later<Bytes> {
         let (sender, receiver) = oneshot::channel();
         self.0.lock().unwrap().push((bytes, sender));
@@ -47,7 +47,7 @@ impl Old {
     /// Answers as long as the world stands.
     fn serve(&self, world: &SimWorld) {
         let (own, world) = (self.clone(), world.clone());
-        world.clone().spawn_named("the origin", async move {
+        world.clone().spawn_named("the old place", async move {
             loop {
                 world.sleep(Duration::from_micros(50 + world.core().draw() % 800)).await;
                 let asked = std::mem::take(&mut *own.0.lock().unwrap());
@@ -69,7 +69,7 @@ fn copies(rig: &Rig, live: &Arc<Live>, agreed: &Arc<Mutex<u64>>) {
     rig.world.spawn_named("the copier", async move {
         let steps = *agreed.lock().unwrap()..PART as u64;
         for at in steps.step_by(STEP as usize) {
-            let Ok(data) = live.origin().read(at..at + STEP).await else { return };
+            let Ok(data) = live.old_place().read(at..at + STEP).await else { return };
             if volume.fill(at, data).await.is_err() || volume.flush().await.is_err() {
                 return;
             }
@@ -116,7 +116,7 @@ impl Client {
 }
 
 #[test]
-fn clients_read_what_they_wrote_and_the_origins_bytes_elsewhere() {
+fn clients_read_what_they_wrote_and_the_old_places_bytes_elsewhere() {
     told(|world| async move {
         for (layout, drives) in [("stripe", 2), ("mirror:2", 3), ("mirror:2;extent=4K;durability=flush", 2)] {
             let rig = Rig::new(SimWorld::boot(world.core(), "server"), layout, drives).await;
@@ -187,7 +187,7 @@ fn what_was_acknowledged_is_there_after_a_loss_of_power_and_the_import_goes_on()
 
 /// The old place stands still: whole blocks are written all the same, and read again; whatever needs it waits and is right then.
 #[test]
-fn what_needs_an_origin_that_stands_still_waits_and_all_else_goes_on() {
+fn what_needs_an_old_place_that_stands_still_waits_and_all_else_goes_on() {
     told(|world| async move {
         let rig = Rig::new(world.clone(), "mirror:2", 2).await;
         let old = Old::default();

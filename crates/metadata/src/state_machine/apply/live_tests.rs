@@ -97,7 +97,7 @@ fn only_layouts_of_whole_copies_are_imported_live_and_nothing_is_left_of_others(
         from.clear();
     }
     assert!(matches!(refused(&state, empty), Refusal::LiveAddress { .. }));
-    let nested =
-        Command::ImportLive { create: Box::new(create("v", "stripe")), from: "x".to_owned(), length: u64::MAX };
+    let create = Box::new(create("v", "stripe"));
+    let longer = Command::Live(LiveCommand::Import { create, from: "x".to_owned(), length: u64::MAX });
     assert!(matches!(refused(&state, longer), Refusal::LiveAddress { .. }));
 }
