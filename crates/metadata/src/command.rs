@@ -548,6 +548,7 @@ pub enum Command {
 /// Of volumes that are used while they are imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "a field is the one of the record that it sets, where nothing else is said")]
 pub enum LiveCommand {
     /// Makes a volume that is used while it's imported from an export.
     Import {
@@ -559,24 +560,11 @@ pub enum LiveCommand {
         length: u64,
     },
     /// So many bytes of the volume, from the beginning on, are there for good.
-    Note {
-        /// Which.
-        volume: VolumeId,
-        /// Bytes.
-        done: u64,
-    },
+    Note { volume: VolumeId, done: u64 },
     /// All of it is there: it's an ordinary volume from now on. Refused as [`crate::Refusal::NotLive`] if it isn't imported.
-    Finish {
-        /// Which.
-        volume: VolumeId,
-    },
+    Finish { volume: VolumeId },
     /// Has a live import go on, rest, or let go of the export.
-    Set {
-        /// The volume's.
-        name: String,
-        /// Which of these.
-        stage: LiveStage,
-    },
+    Set { name: String, stage: LiveStage },
 }
 
 /// What changes of the copies of one column.

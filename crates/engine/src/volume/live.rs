@@ -1,8 +1,8 @@
 //! A volume that is used while it's imported: what no drive holds yet is read where the volume comes from.
 //!
-//! A volume begins as one of which no drive holds anything. Some server copies all of the *old place* into it, block by block, in order, and
-//! only where no drive holds a block yet; up to which byte that is done is agreed. Whoever is asked to read beyond asks first which blocks
-//! are held, reads those here, and has the others from the old place.
+//! A volume begins as one of which no drive holds anything. Some server copies all of the *old place* into it, block by block, in order,
+//! and only where no drive holds a block yet; up to which byte that is done is agreed. Whoever is asked to read beyond asks first which
+//! blocks are held, reads those here, and has the others from the old place.
 //!
 //! Invariants:
 //! 1. The old place never changes.
@@ -207,7 +207,7 @@ impl<W: World> Volume<W> {
         Ok(parts)
     }
 
-    /// Has bytes of the old place be the volume's where no drive holds anything. The range is of whole blocks, but for the volume's last one.
+    /// Has bytes of the old place be the volume's where no drive holds anything. They are whole blocks, but for the volume's last one.
     pub async fn fill(&self, offset: u64, data: Bytes) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
         let data = self.enciphered(offset, data)?;
@@ -248,7 +248,7 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    /// As [`Volume::write_zeroes`]: nothing is discarded, or what the old place has would be seen again. What reads as zeros stays as it is.
+    /// As [`Volume::write_zeroes`]: nothing is discarded, or what the old place has would be seen again. What reads as zeros stays.
     pub(super) async fn zero_live(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.complete_edges(offset..offset + length).await?;
         let zero = async |own: &Volume<W>, live: &Live| {

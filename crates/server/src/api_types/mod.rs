@@ -212,8 +212,8 @@ pub mod route {
     pub const VOLUME_RENAME: &str = "/v1/volumes/{name}/rename";
     /// POST of [`NoteImport`](super::NoteImport): it's incomplete until that is finished, whatever becomes of who does it.
     pub const VOLUME_IMPORT: &str = "/v1/volumes/{name}/import";
-    /// POST of [`ImportLive`](super::ImportLive): [`VolumeInfo`](super::VolumeInfo), which can be used at once. What is on its way is paused,
-    /// gone on with and cancelled as a migration is.
+    /// POST of [`ImportLive`](super::ImportLive): [`VolumeInfo`](super::VolumeInfo), which can be used at once. It's paused, gone on with
+    /// and cancelled as a migration is.
     pub const LIVE_IMPORTS: &str = "/v1/live-imports";
     /// POST of [`FinishImport`](super::FinishImport): it's whole.
     pub const VOLUME_IMPORTED: &str = "/v1/volumes/{name}/imported";
