@@ -87,6 +87,18 @@ impl Driver {
         devices.map(PathBuf::from).collect()
     }
 
+    /// Processes that it has started and that have ended, of which it keeps the remains.
+    pub fn remains(&self) -> Vec<String> {
+        let is_ours = |fields: &[&str]| fields[0] == "Z" && fields[1] == self.process.id().to_string();
+        let processes = std::fs::read_dir("/proc").expect("the kernel's").flatten();
+        let stats = processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+        // proc_pid_stat(5): the name is in parentheses, and may have some.
+        let of = |stat: &String| {
+            stat.rsplit_once(") ").is_some_and(|(_, after)| is_ours(&after.split(' ').collect::<Vec<_>>()))
+        };
+        stats.filter(of).collect()
+    }
+
     /// What is mounted below its folder.
     pub fn mounted(&self) -> Vec<PathBuf> {
         let text = std::fs::read_to_string("/proc/self/mountinfo").expect("the kernel's");

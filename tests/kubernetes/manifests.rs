@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// Prints a file's documents as JSON.
 const AS_JSON: &str = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))";
 
+/// For which the chart is rendered: what a `helm` takes by itself depends on how it was built.
+const KUBERNETES: &str = "1.31.0";
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/kubernetes")
 }
@@ -78,7 +81,7 @@ fn the_chart_with_its_values_is_the_plain_manifests() {
     }
     let scratch = tempfile::tempdir().expect("space");
     let rendered = scratch.path().join("rendered.yaml");
-    let mut helm = command("helm", ["template", "tepal-csi", "--namespace", "tepal-csi"]);
+    let mut helm = command("helm", ["template", "tepal-csi", "--namespace", "tepal-csi", "--kube-version", KUBERNETES]);
     std::fs::write(&rendered, run(helm.arg(folder().join("chart"))).succeeded()).expect("space");
     let name = |one: &Value| (text(one, "kind").to_owned(), text(&one["metadata"], "name").to_owned());
     let sorted = |file: &Path| {

@@ -1,11 +1,14 @@
 //! Many volumes at once, and calls beside their opposites.
 
-use super::driver::{Driver, MIB, again, ext4, of_snapshot, wanted};
+use super::driver::{Driver, MIB, Orchestrator, again, ext4, of_snapshot, wanted};
 use super::stories::up;
 use crate::cluster::{Cluster, command_for};
 use crate::filesystems::{compare_files, obstacle, write_file};
+use crate::program::until;
 use crate::servers::ring::Ring;
 use crate::skip;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tonic::Code;
@@ -13,21 +16,45 @@ use tonic::Code;
 const VOLUMES: u64 = 100;
 const AT_ONCE: usize = 10;
 
+/// How long the calls of one kind have taken altogether.
+#[derive(Default)]
+struct Times(Mutex<BTreeMap<&'static str, Duration>>);
+
+impl Times {
+    fn of<T>(&self, what: &'static str, call: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let done = call();
+        *self.0.lock().expect("no panic").entry(what).or_default() += began.elapsed();
+        done
+    }
+}
+
 /// The life of one volume, and of a clone of it.
-fn lives(driver: &Driver, number: u64) {
+fn lives(driver: &Driver, number: u64, times: &Times) {
     let (mut calls, capability) = (driver.client(), ext4());
-    let id = again(|| calls.create(wanted(&format!("pvc-{number}"), 64 * MIB))).volume_id;
-    let at = calls.bring(&id, &capability);
-    write_file(&at, number, true).expect("written");
-    let snapshot = again(|| calls.snapshot(&format!("snapshot-{number}"), &id)).snapshot_id;
-    let clone = again(|| calls.create(of_snapshot(wanted(&format!("clone-{number}"), 64 * MIB), &snapshot))).volume_id;
-    calls.bring_back(&id);
-    again(|| calls.delete(&id));
-    let at = calls.bring(&clone, &capability);
+    let node = calls.node_id();
+    let wanted = |name| wanted(&format!("{name}-{number}"), 64 * MIB);
+    let bring = |calls: &mut Orchestrator, id: &str| {
+        let context = times.of("publish", || calls.give(id, &node, &capability)).expect("given");
+        times.of("stage", || calls.stage(id, &capability, context)).expect("staged");
+        times.of("bind", || calls.publish(id, &capability)).expect("published")
+    };
+    let bring_back = |calls: &mut Orchestrator, id: &str| {
+        times.of("unbind", || again(|| calls.unpublish(id)));
+        times.of("unstage", || again(|| calls.unstage(id)));
+        times.of("unpublish", || calls.take(id, &node)).expect("taken");
+        times.of("delete", || again(|| calls.delete(id)));
+    };
+    let id = times.of("create", || again(|| calls.create(wanted("pvc")))).volume_id;
+    let at = bring(&mut calls, &id);
+    times.of("write", || write_file(&at, number, true)).expect("written");
+    let snapshot = times.of("snapshot", || again(|| calls.snapshot(&format!("snapshot-{number}"), &id))).snapshot_id;
+    let clone = times.of("clone", || again(|| calls.create(of_snapshot(wanted("clone"), &snapshot)))).volume_id;
+    bring_back(&mut calls, &id);
+    let at = bring(&mut calls, &clone);
     compare_files(&at, [number]);
-    calls.bring_back(&clone);
-    again(|| calls.delete(&clone));
-    again(|| calls.delete_snapshot(&snapshot));
+    bring_back(&mut calls, &clone);
+    times.of("delete snapshot", || again(|| calls.delete_snapshot(&snapshot)));
 }
 
 /// So many at once, until all are done. How long it took.
@@ -54,11 +81,18 @@ fn a_hundred_volumes_ten_at_once_leave_nothing_behind() {
     ring.wait_until_all_are_up(1);
     let data = ring.data(1);
     let driver = Driver::start(&ring.scratch_file("driver"), move || command_for(&data), &[]);
-    let took = at_once(VOLUMES, |number| lives(&driver, number));
-    println!("{VOLUMES} volumes and their clones took {took:?}");
+    let times = Times::default();
+    let took = at_once(VOLUMES, |number| lives(&driver, number, &times));
+    println!(
+        "{VOLUMES} volumes and their clones took {took:?}; the calls, of {AT_ONCE} at once, {:?}",
+        times.0.lock().expect("no panic")
+    );
     assert_eq!(ring.json(1, &["volume", "ls"]), serde_json::json!([]));
     assert_eq!(ring.json(1, &["snapshot", "ls"]), serde_json::json!([]));
     assert!(driver.attached().is_empty() && driver.mounted().is_empty());
+    until("the driver to have waited for each daemon", Duration::from_secs(10), || {
+        driver.remains().is_empty().then_some(())
+    });
     assert_eq!(std::fs::read_dir(driver.mounts()).expect("ours").filter(is_mountpoint).count(), 0);
 }
 

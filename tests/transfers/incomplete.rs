@@ -3,6 +3,8 @@
 use super::{MIB, Piped, bytes};
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::noise;
+use crate::program::until;
+use std::time::Duration;
 
 const SIZE: usize = 48 * MIB;
 
@@ -11,6 +13,9 @@ fn with_a_half(image: &[u8]) -> Cluster {
     let cluster = Plan::default().up();
     let mut import = Piped::start(&cluster, &["volume", "import", "z", "--size", "48M", "--layout", "mirror:2"]);
     import.feed(&image[..SIZE / 2]).expect("it reads on");
+    // Several pieces are on their way when it's killed.
+    let begins = || (bytes(&cluster, "z")[..MIB] == image[..MIB]).then_some(());
+    until("the beginning to be there", Duration::from_secs(30), begins);
     import.kill();
     cluster
 }

@@ -7,6 +7,7 @@ mod holes;
 mod identity;
 mod images;
 mod incomplete;
+mod live;
 mod races;
 mod rbd;
 mod send;

@@ -43,5 +43,6 @@ pub use servers::follow::{Agreed, ClusterView, DriveStatus};
 pub use servers::peers::{Alone, Peers, Question, Reply, Unreachable};
 pub use view::View;
 pub use volume::{
-    Behind, CodeChecked, ColumnCopies, CopyBehind, OpenVolumeError, Recovery, Run, Snapshot, Volume, Within,
+    Behind, CodeChecked, ColumnCopies, CopyBehind, Later, Live, OldPlace, OpenVolumeError, Recovery, Run, Snapshot,
+    Volume, Within,
 };

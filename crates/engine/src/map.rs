@@ -3,6 +3,7 @@
 use crate::epochs::Epochs;
 use crate::migration::Laid;
 use crate::places::Places;
+use crate::volume::Live;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub struct VolumeSpec {
     pub is_replica: bool,
     /// Its bytes are enciphered before drives get them.
     pub is_encrypted: bool,
+    /// It's imported while it's used, when it's opened.
+    pub live: Option<Arc<Live>>,
     /// What it and its snapshots see, when it's opened.
     pub epochs: Arc<Epochs>,
 }

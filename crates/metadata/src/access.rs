@@ -248,6 +248,55 @@ pub struct JoinTokenRecord {
     pub key: Option<KeyHash>,
 }
 
+/// A volume that is used while it's imported: what it hasn't taken over yet is read where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveRecord {
+    /// Which.
+    pub volume: VolumeId,
+    /// The address of the export that it comes from, which nobody writes to.
+    pub from: String,
+    /// Bytes that the export has.
+    pub length: u64,
+    /// Bytes from the beginning on that are there for good.
+    pub done: u64,
+    /// Whether it goes on.
+    pub stage: LiveStage,
+}
+
+/// Whether a live import goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LiveStage {
+    /// One server copies.
+    Running,
+    /// Nobody copies. Clients are served as ever.
+    Paused,
+    /// Nobody reads where it comes from any more: what isn't there can't be had.
+    Cancelled,
+}
+
+const LIVE_STAGES: [(LiveStage, &str); 3] =
+    [(LiveStage::Running, "running"), (LiveStage::Paused, "paused"), (LiveStage::Cancelled, "cancelled")];
+
+impl std::fmt::Display for LiveStage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(LIVE_STAGES.iter().find(|(stage, _)| stage == self).map_or("", |(_, word)| word))
+    }
+}
+
+impl std::str::FromStr for LiveStage {
+    type Err = UnknownStage;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStage> {
+        LIVE_STAGES.iter().find(|(_, word)| *word == text).map(|(stage, _)| *stage).ok_or(UnknownStage)
+    }
+}
+
+/// No stage is called so.
+#[derive(Debug, thiserror::Error)]
+#[error("no stage of a live import")]
+pub struct UnknownStage;
+
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
@@ -265,6 +314,8 @@ pub struct Access {
     pub limits: BTreeMap<Limited, Arc<LimitsRecord>>,
     /// By hash. Some may have expired.
     pub join_tokens: BTreeMap<KeyHash, Arc<JoinTokenRecord>>,
+    /// Of volumes that are imported while they are used.
+    pub live_imports: BTreeMap<VolumeId, Arc<LiveRecord>>,
     /// The name of the identity of each key.
     pub(crate) keys: BTreeMap<KeyHash, String>,
 }

@@ -2,7 +2,7 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
-use crate::access::{KeyHash, Right, Role};
+use crate::access::{KeyHash, LiveStage, Right, Role};
 use crate::conditions::Versioned;
 use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
 use crate::schedule::ScheduleCommand;
@@ -17,7 +17,7 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
 /// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, commands under
-/// conditions, and ranges of volumes that have layouts of their own.
+/// conditions, ranges of volumes that have layouts of their own, and live imports.
 pub const VERSION: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
@@ -83,6 +83,9 @@ const LIMITS: u32 = 15;
 
 /// From this version on, servers may join by tokens.
 const JOIN_TOKENS: u32 = 15;
+
+/// From this version on, volumes may be used while they are imported. Builds before would read what isn't there yet as zeros.
+const LIVE_IMPORTS: u32 = 15;
 
 /// From this version on, there are schedules.
 const SCHEDULES: u32 = 15;
@@ -524,6 +527,8 @@ pub enum Command {
     UseJoinToken { hash: KeyHash, name: String, key: KeyHash },
     /// Nobody joins by it any more.
     RemoveJoinToken { hash: KeyHash },
+    /// Volumes that are used while they are imported.
+    Live(LiveCommand),
     /// Adds to what people read in `events`.
     RecordEvent { kind: String, subject: String, text: String },
     /// What is done again and again.
@@ -544,6 +549,28 @@ pub enum Command {
         expected: Vec<String>,
         command: Box<Command>,
     },
+}
+
+/// Of volumes that are used while they are imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "a field is the one of the record that it sets, where nothing else is said")]
+pub enum LiveCommand {
+    /// Makes a volume that is used while it's imported from an export.
+    Import {
+        /// [`Command::CreateVolume`] or [`Command::CreateEncrypted`].
+        create: Box<Command>,
+        /// The export's address.
+        from: String,
+        /// Bytes that it has.
+        length: u64,
+    },
+    /// So many bytes of the volume, from the beginning on, are there for good.
+    Note { volume: VolumeId, done: u64 },
+    /// All of it is there: it's an ordinary volume from now on. Refused as [`crate::Refusal::NotLive`] if it isn't imported.
+    Finish { volume: VolumeId },
+    /// Has a live import go on, rest, or let go of the export.
+    Set { name: String, stage: LiveStage },
 }
 
 /// What changes of the copies of one column.
@@ -568,6 +595,7 @@ impl Command {
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::BeginMigration { range: Some(_), .. } => RANGES,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
+            Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 JOIN_TOKENS
             }
@@ -654,6 +682,7 @@ impl Command {
             | Command::Reserve { volume: name, .. }
             | Command::Release { volume: name, .. }
             | Command::RewrapKey { volume: name, .. }
+            | Command::Live(LiveCommand::Set { name, .. })
             | Command::LimitVolume { volume: name, .. }
             | Command::BeginMigration { volume: name, .. } => (name, None),
             Command::RemoveSnapshot { volume, name }
@@ -693,6 +722,7 @@ impl Command {
                 | CreateVolume { .. }
                 | CreateEncrypted { .. }
                 | Received { .. }
+                | Command::Live(LiveCommand::Import { .. })
                 | Schedule(ScheduleCommand::Create { .. } | ScheduleCommand::Take { .. })
         )
     }

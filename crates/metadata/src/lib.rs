@@ -37,9 +37,9 @@ mod timing;
 
 pub use access::{
     Access, AccessNameError, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash,
-    LONGEST_WRAPPED, Limited, LimitsRecord, ReservationRecord, Right, Role, VolumeKeyRecord,
+    LONGEST_WRAPPED, Limited, LimitsRecord, LiveRecord, LiveStage, ReservationRecord, Right, Role, VolumeKeyRecord,
 };
-pub use command::{ColumnCopies, Command, Reply};
+pub use command::{ColumnCopies, Command, LiveCommand, Reply};
 pub use conditions::{Versioned, volume_tag};
 pub use facade::propose::{ProposeError, asked_by};
 pub use facade::{Cause, Metadata, OpenError, StateLimit};

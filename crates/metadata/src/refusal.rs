@@ -156,6 +156,22 @@ pub enum Refusal {
     #[error("identity '{name}' is a {role}: limits are for hosts")]
     LimitOfRole { name: String, role: Role },
 
+    #[error(
+        "volume '{0}' is still being imported while it's used: this has to wait until all of it is there (`tepal volume show {0}`)"
+    )]
+    Live(String),
+    #[error("volume '{0}' is not being imported while it's used: all of it is there, or it was never imported so")]
+    NotLive(String),
+    #[error("not all of volume '{0}' is there yet")]
+    LiveHalfway(String),
+    #[error(
+        "volume '{0}' can't be imported while it's used: its layout must be of whole copies, such as mirror:2, as blocks of others aren't \
+         kept one by one; it can go to another layout once all of it is there"
+    )]
+    LiveLayout(String),
+    #[error("the address of what is imported must have 1 to {limit} bytes, and the volume be as large")]
+    LiveAddress { limit: usize },
+
     #[error("no server may join by this token: it was removed, or never made; `tepal server token create` makes one")]
     NoJoinToken,
     #[error("another server has joined by this token: `tepal server token create` makes a new one")]

@@ -28,6 +28,7 @@ mod gaps;
 pub mod gateway;
 #[cfg(test)]
 mod idle;
+mod importing;
 mod keeping;
 pub mod keys;
 mod log;

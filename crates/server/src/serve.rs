@@ -14,6 +14,7 @@ use crate::drives::{self, Drives, Generations, Parts};
 use crate::error::ServeError;
 use crate::following;
 use crate::gaps;
+use crate::importing::{self, Imports};
 use crate::keeping::{self, Keeper};
 use crate::keys::Keyring;
 use crate::log;
@@ -118,6 +119,13 @@ async fn run(config: Config, started: Instant, threads: Arc<DataThreads>) -> Res
     outcome
 }
 
+/// Has volumes served as agreed, those copied that are imported, and damage remembered.
+fn keep_volumes(parts: Parts, volumes: Arc<Volumes>, damage: &Arc<DamageFile>) {
+    tasks::spawn(importing::keep_copying(parts, volumes.clone()));
+    tasks::spawn(volumes.follow());
+    tasks::spawn(damage.clone().keep());
+}
+
 /// What asks a process to stop.
 pub struct Signals {
     terminate: Signal,
@@ -175,6 +183,7 @@ impl Running {
             threads: threads.clone(),
             claims: Claims::new(&metadata),
             keyring: Keyring::new(config.keys.clone(), caller.cluster),
+            imports: Imports::default(),
             keeper: Keeper::start(metadata.clone(), engine.clone(), threads.clone(), keeping::patience),
         };
         let drives = Arc::new(Drives::new(&config, parts.clone(), generations));
@@ -217,9 +226,8 @@ impl Running {
             },
             token,
         );
-        tasks::spawn(moving::keep_even(parts, api.survey(), config.replace_after));
-        tasks::spawn(volumes.follow());
-        tasks::spawn(damage.clone().keep());
+        tasks::spawn(moving::keep_even(parts.clone(), api.survey(), config.replace_after));
+        keep_volumes(parts, volumes, &damage);
         tasks::spawn(events.keep());
         look_after(&drives, scrubs, metadata, &api.steward());
         let addresses = Addresses { server, pid: std::process::id(), api: api_address.to_string(), nbd };

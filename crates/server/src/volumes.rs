@@ -13,6 +13,7 @@ use crate::agreed::{epochs_of, places_of};
 use crate::authority::MetadataAuthority;
 use crate::data_threads::{DataThreads, Stopped};
 use crate::drives::Parts;
+use crate::importing::Imports;
 use crate::keeping::Keeper;
 use crate::keys::Keyring;
 use crate::news::in_a_moment;
@@ -83,6 +84,7 @@ pub fn spec_of(state: &State, record: &VolumeRecord, map: &MapRecord) -> VolumeS
         revision: record.revision,
         is_replica: record.replica.is_some(),
         is_encrypted: state.access.volume_keys.contains_key(&record.id),
+        live: None,
         epochs: Arc::default(),
     }
 }
@@ -139,6 +141,7 @@ pub struct Volumes {
     keeper: Keeper,
     claims: Claims,
     keyring: Keyring,
+    imports: Imports,
     closed: Closed,
     all_opened: AtomicBool,
     /// Removals that go on.
@@ -156,7 +159,7 @@ pub struct Volumes {
 
 impl Volumes {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { metadata, engine, authority, threads, keeper, claims, keyring } = parts;
+        let Parts { metadata, engine, authority, threads, keeper, claims, keyring, imports } = parts;
         Arc::new(Volumes {
             metadata,
             authority,
@@ -165,6 +168,7 @@ impl Volumes {
             keeper,
             claims,
             keyring,
+            imports,
             closed: Closed::default(),
             all_opened: AtomicBool::new(false),
             removing: Mutex::default(),
@@ -227,6 +231,7 @@ impl Volumes {
             self.settled.send_modify(|count| *count += 1);
         });
         join_all(opening).await;
+        self.imports.follow(&state);
         for record in state.volumes.values().filter(|record| record.state == VolumeState::Deleting) {
             self.begin_removal(&state, record);
         }
@@ -270,6 +275,9 @@ impl Volumes {
 
     async fn settle_one(&self, state: &State, record: &VolumeRecord) {
         if let Some(volume) = self.engine.volume(record.id) {
+            if !state.access.live_imports.contains_key(&record.id) {
+                volume.is_imported();
+            }
             volume.changed(&record.name, (record.size, record.replica.is_some()), record.revision);
             if !has_for_itself(state, record) && !volume.is_among() {
                 self.share(record.id);
@@ -300,7 +308,8 @@ impl Volumes {
             return Err(NotServed::UnknownDrive(unknown));
         }
         let epochs = epochs_of(state, map).unwrap_or_default();
-        let (spec, engine) = (VolumeSpec { epochs, ..spec_of(state, record, map) }, self.engine.clone());
+        let live = self.imports.of(state, record.id);
+        let (spec, engine) = (VolumeSpec { epochs, live, ..spec_of(state, record, map) }, self.engine.clone());
         let thread = self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.count();
         let opening = move || async move {
             match is_alone {

@@ -141,7 +141,7 @@ impl<W: World> Group<W> {
     }
 
     /// Writes some parts of the data, where the rest of the blocks has taken the data before.
-    async fn write_parts(
+    pub(super) async fn write_parts(
         &self,
         turn: &Turn,
         data: &Data,

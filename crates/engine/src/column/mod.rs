@@ -16,6 +16,7 @@ pub mod bytes;
 mod clear;
 pub mod doubt;
 pub mod epochs;
+mod fill;
 pub mod flush;
 pub mod members;
 pub mod migrating;

@@ -15,6 +15,7 @@ mod hazards;
 mod late;
 mod leading;
 mod leftovers;
+mod live;
 mod migrations;
 mod moves;
 mod pace;

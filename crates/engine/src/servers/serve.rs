@@ -110,7 +110,7 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
         | VolumeOperation::Status { at: Some(_), .. }
         | VolumeOperation::Changed { at: Some(_), .. } => return false,
         VolumeOperation::Read { offset, length, .. } => offset + u64::from(length),
-        VolumeOperation::Write { offset, .. } => offset + payload.length(),
+        VolumeOperation::Write { offset, .. } | VolumeOperation::Fill { offset } => offset + payload.length(),
         VolumeOperation::Zero { offset, length, .. }
         | VolumeOperation::Status { offset, length, .. }
         | VolumeOperation::Changed { offset, length, .. } => offset + length,
@@ -136,6 +136,10 @@ async fn serve<W: World>(
         }
         VolumeOperation::Write { offset, fua, tag } => {
             group.write(volume, offset, payload.into(), fua, Some(tag)).await?;
+            VolumeAnswer::Written
+        }
+        VolumeOperation::Fill { offset } => {
+            group.fill_empty(volume, offset, payload.into()).await?;
             VolumeAnswer::Written
         }
         VolumeOperation::Zero { offset, length, allocate, tag, .. } => {

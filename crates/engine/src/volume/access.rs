@@ -15,7 +15,7 @@ use tepal_model::layout::Durability;
 use tepal_model::{Epoch, IoError, Segments};
 
 /// The pause before a request is made to another map.
-const MOMENT: Duration = Duration::from_millis(1);
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
 impl<W: World> Volume<W> {
     pub(super) fn check_range(&self, offset: u64, length: u64) -> Result<(), IoError> {
@@ -30,7 +30,10 @@ impl<W: World> Volume<W> {
     /// that may return; `Damaged` if no copy can be read.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.check_range(offset, length)?;
-        self.read_at(offset, length, None).await
+        match self.live() {
+            None => self.read_at(offset, length, None).await,
+            Some(_) => Box::pin(self.read_live(offset, length)).await,
+        }
     }
 
     /// The bytes as they are stored.
@@ -95,6 +98,10 @@ impl<W: World> Volume<W> {
     /// With `fua`, the data is stable before this returns, whatever the layout's durability.
     pub async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.check_range(offset, data.len() as u64)?;
+        if self.live().is_some() {
+            self.check_written(offset, data.len() as u64)?;
+            Box::pin(self.complete_edges(offset..offset + data.len() as u64)).await?;
+        }
         let data = self.enciphered(offset, data)?;
         let Some(map) = self.only_map() else {
             return Box::pin(self.write_routed(vec![Piece { offset, data, again: None }], fua)).await;

@@ -21,8 +21,12 @@ const WORTH_ASKING: u64 = 1 << 20;
 const ASKED_AT_ONCE: u64 = 4 << 30;
 
 impl<W: World> Volume<W> {
-    /// Gives the space back. The bytes read as zeros afterwards. Stable when this returns.
+    /// Gives the space back. The bytes read as zeros afterwards. Stable when this returns. While the volume is imported nothing is given
+    /// back, and the bytes stay as they are.
     pub async fn trim(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        if self.live().is_some() {
+            return self.check_range(offset, length);
+        }
         self.write_zeroes(offset, length, false).await
     }
 
@@ -30,6 +34,13 @@ impl<W: World> Volume<W> {
     pub async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.check_range(offset, length)?;
         self.check_written(offset, length)?;
+        match self.live() {
+            None => self.zero_as_ever(offset, length, allocate).await,
+            Some(_) => Box::pin(self.zero_live(offset, length, allocate)).await,
+        }
+    }
+
+    pub(super) async fn zero_as_ever(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         let mut at = offset;
         while at < offset + length {
             let (map, until) = self.map_at(at);

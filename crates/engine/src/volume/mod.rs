@@ -5,6 +5,7 @@ mod code;
 mod copies;
 mod discard;
 mod epochs;
+mod live;
 mod lost;
 mod map;
 pub(crate) mod migrating;
@@ -17,6 +18,7 @@ pub(crate) mod table;
 pub use code::CodeChecked;
 pub use copies::{Behind, ColumnCopies, CopyBehind};
 pub use epochs::Snapshot;
+pub use live::{Later, Live, OldPlace};
 pub(crate) use map::{Map, Use};
 pub(crate) use migrating::MapMigration;
 pub use status::{Run, Within};
@@ -25,6 +27,7 @@ use crate::column::Group;
 use crate::engine::Engine;
 use crate::map::VolumeSpec;
 use crate::servers::seat::Seat;
+use live::Importing;
 use operation::Operation;
 use secrecy::Secrecy;
 use std::collections::BTreeMap;
@@ -54,6 +57,7 @@ struct Shared<W: World> {
     table: Table<W>,
     spec: Mutex<VolumeSpec>,
     secrecy: Secrecy,
+    importing: Importing,
     is_cut_off: AtomicBool,
     /// Where the last answer about the status of bytes ended, if all of the bytes were alike.
     alike_until: AtomicU64,
@@ -93,7 +97,8 @@ impl<W: World> Volume<W> {
         let (id, table) = (spec.id, Table::all_in(map));
         let (is_cut_off, alike_until) = (AtomicBool::new(false), AtomicU64::new(0));
         let secrecy = Secrecy::new(spec.is_encrypted);
-        let shared = Shared { id, table, spec: Mutex::new(spec), secrecy, is_cut_off, alike_until };
+        let importing = Importing::new(spec.live.clone());
+        let shared = Shared { id, table, spec: Mutex::new(spec), secrecy, importing, is_cut_off, alike_until };
         Volume { shared: Arc::new(shared), as_of: None }
     }
 

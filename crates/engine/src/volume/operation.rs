@@ -109,6 +109,38 @@ impl<W: World> Operation<W> for Write {
     }
 }
 
+/// Writes bytes to blocks that hold nothing.
+pub(crate) struct Fill {
+    pub offset: u64,
+    pub data: Gather,
+}
+
+impl<W: World> Operation<W> for Fill {
+    type Outcome = ();
+    const IS_NUMBERED: bool = false;
+
+    async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<(), IoError> {
+        group.fill_empty(volume, self.offset, self.data.clone().into()).await
+    }
+
+    fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
+        let payload = Payload::seal(self.offset, self.data.iter().cloned().collect());
+        (VolumeOperation::Fill { offset: self.offset }, payload)
+    }
+
+    fn outcome(&self, reply: Reply) -> Option<()> {
+        (reply.answer == Answer::Volume(VolumeAnswer::Written)).then_some(())
+    }
+
+    fn end(&self) -> Option<u64> {
+        Some(self.offset + length(&self.data))
+    }
+
+    fn bytes(&self) -> Option<Range<u64>> {
+        Some(self.offset..self.offset + length(&self.data))
+    }
+}
+
 /// Writes zeros, stable when the operation is done; `allocate` keeps their space.
 pub(crate) struct Zero {
     pub range: Range<u64>,

@@ -84,7 +84,10 @@ impl<W: World> Volume<W> {
     /// The mapped and unmapped runs, from the first byte on. Each differs from its neighbours; there's at least one.
     pub async fn block_status(&self, within: Within) -> Result<Vec<Run>, IoError> {
         self.check_range(within.offset, within.length)?;
-        self.status_of(within, None, None).await
+        match self.live() {
+            None => self.status_of(within, None, None).await,
+            Some(_) => Box::pin(self.status_live(within)).await,
+        }
     }
 
     /// The bytes that may differ from a snapshot of this volume, as runs like those of

@@ -6,6 +6,7 @@
 //!
 //! Each connection is one task on one thread and shares nothing with others but its [`Admission`].
 
+pub mod address;
 mod admission;
 mod attention;
 mod connection;

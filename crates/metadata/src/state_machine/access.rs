@@ -3,7 +3,7 @@
 use super::digest::of;
 use super::rows::{Record, all, delete, integer, optional, parse, put, text};
 use crate::access::{
-    Access, AuthorityRecord, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash, Limited, LimitsRecord,
+    Access, AuthorityRecord, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash, Limited, LimitsRecord, LiveRecord,
     ReservationRecord, VolumeKeyRecord,
 };
 use rusqlite::types::Value;
@@ -27,6 +27,8 @@ pub enum AccessChange {
     LimitsGone(Limited),
     JoinToken(Arc<JoinTokenRecord>),
     JoinTokenGone(KeyHash),
+    LiveImport(Arc<LiveRecord>),
+    LiveImportGone(VolumeId),
 }
 
 impl Record for AuthorityRecord {
@@ -149,6 +151,20 @@ impl Record for JoinTokenRecord {
     }
 }
 
+impl Record for LiveRecord {
+    const TABLE: &'static str = "live_imports";
+    const COLUMNS: &'static [&'static str] = &["volume", "address", "length", "done", "stage"];
+
+    fn values(&self) -> Vec<Value> {
+        vec![integer(self.volume.0), text(&self.from), integer(self.length), integer(self.done), text(self.stage)]
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let (volume, stage) = (VolumeId(row.get(0)?), parse(row, 4)?);
+        Ok(LiveRecord { volume, from: row.get(1)?, length: row.get(2)?, done: row.get(3)?, stage })
+    }
+}
+
 impl AccessChange {
     pub fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         match self {
@@ -172,6 +188,8 @@ impl AccessChange {
             AccessChange::LimitsGone(of) => delete(connection, LimitsRecord::TABLE, "subject", text(of)),
             AccessChange::JoinToken(record) => put(connection, &**record),
             AccessChange::JoinTokenGone(hash) => delete(connection, JoinTokenRecord::TABLE, "hash", text(hash)),
+            AccessChange::LiveImport(record) => put(connection, &**record),
+            AccessChange::LiveImportGone(volume) => delete(connection, LiveRecord::TABLE, "volume", integer(volume.0)),
         }
     }
 
@@ -182,6 +200,7 @@ impl AccessChange {
         }
         let reserved = |volume: &VolumeId| old(before.reservations.get(volume));
         let key = |volume: &VolumeId| old(before.volume_keys.get(volume));
+        let live = |volume: &VolumeId| old(before.live_imports.get(volume));
         let grant = |volume: &VolumeId, to: &str| old(before.grants.get(&(*volume, to.to_owned())));
         match self {
             AccessChange::Authority(new) => {
@@ -220,6 +239,8 @@ impl AccessChange {
             AccessChange::JoinTokenGone(hash) => {
                 (JoinTokenRecord::TABLE, hash.to_string(), old(before.join_tokens.get(hash)), 0)
             }
+            AccessChange::LiveImport(new) => (LiveRecord::TABLE, new.volume.0.to_string(), live(&new.volume), of(new)),
+            AccessChange::LiveImportGone(volume) => (LiveRecord::TABLE, volume.0.to_string(), live(volume), 0),
         }
     }
 }
@@ -233,7 +254,8 @@ pub fn all_of(access: &Access) -> impl Iterator<Item = AccessChange> {
     let keys = access.volume_keys.values().cloned().map(AccessChange::VolumeKey);
     let limits = access.limits.values().cloned().map(AccessChange::Limits);
     let tokens = access.join_tokens.values().cloned().map(AccessChange::JoinToken);
-    authorities.chain(identities).chain(grants).chain(reservations).chain(keys).chain(limits).chain(tokens)
+    let live = access.live_imports.values().cloned().map(AccessChange::LiveImport);
+    authorities.chain(identities).chain(grants).chain(reservations).chain(keys).chain(limits).chain(tokens).chain(live)
 }
 
 /// The checksum of each record.
@@ -241,7 +263,7 @@ pub fn sums(access: &Access) -> impl Iterator<Item = u32> {
     let authorities = access.authorities.values().map(of);
     let others = access.grants.values().map(of).chain(access.reservations.values().map(of));
     let others = others.chain(access.volume_keys.values().map(of)).chain(access.limits.values().map(of));
-    let others = others.chain(access.join_tokens.values().map(of));
+    let others = others.chain(access.join_tokens.values().map(of)).chain(access.live_imports.values().map(of));
     authorities.chain(access.identities.values().map(of)).chain(others)
 }
 
@@ -261,6 +283,9 @@ pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
     }
     for record in all::<VolumeKeyRecord>(connection)? {
         access.volume_keys.insert(record.volume, Arc::new(record));
+    }
+    for record in all::<LiveRecord>(connection)? {
+        access.live_imports.insert(record.volume, Arc::new(record));
     }
     for record in all::<JoinTokenRecord>(connection)? {
         access.join_tokens.insert(record.hash, Arc::new(record));

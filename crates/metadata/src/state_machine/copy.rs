@@ -198,6 +198,8 @@ pub fn encode(state: &State) -> Vec<u8> {
     writer.records::<crate::access::VolumeKeyRecord>(keys);
     writer.records::<crate::access::LimitsRecord>(access.limits.values().map(|record| record.values()));
     writer.records::<crate::access::JoinTokenRecord>(access.join_tokens.values().map(|record| record.values()));
+    let live = access.live_imports.values().map(|record| record.values());
+    writer.records::<crate::access::LiveRecord>(live);
     put_schedules(&mut writer, &state.schedules);
     writer.begin("counters", &["name", "next"], counters.len());
     for counter in counters {

@@ -189,6 +189,14 @@ pub const KIND: Kind = Kind {
             until_unix_ms INTEGER NOT NULL, -- it counts until then
             key TEXT                        -- of the server that has joined by it; null if none has
         ) STRICT;
+        -- Of volumes that are used while they are imported.
+        CREATE TABLE live_imports (
+            volume INTEGER PRIMARY KEY,     -- volumes.id
+            address TEXT NOT NULL,          -- of the export that it comes from
+            length INTEGER NOT NULL,        -- bytes that the export has
+            done INTEGER NOT NULL,          -- bytes from the beginning on that are there for good
+            stage TEXT NOT NULL             -- running, paused, cancelled
+        ) STRICT;
         -- What is done again and again.
         CREATE TABLE schedules (
             id INTEGER PRIMARY KEY,         -- never used again

@@ -154,6 +154,9 @@ const SINCE_FORM_12: &str = "CREATE TABLE IF NOT EXISTS requests (
         subject TEXT PRIMARY KEY, iops INTEGER, iops_burst INTEGER, bandwidth INTEGER, bandwidth_burst INTEGER, connections INTEGER
     ) STRICT;
     CREATE TABLE IF NOT EXISTS join_tokens (hash TEXT PRIMARY KEY, until_unix_ms INTEGER NOT NULL, key TEXT) STRICT;
+    CREATE TABLE IF NOT EXISTS live_imports (
+        volume INTEGER PRIMARY KEY, address TEXT NOT NULL, length INTEGER NOT NULL, done INTEGER NOT NULL, stage TEXT NOT NULL
+    ) STRICT;
     CREATE TABLE IF NOT EXISTS schedules (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, work TEXT NOT NULL, volume INTEGER, pool TEXT, every_s INTEGER, at TEXT,
         zone TEXT, keep TEXT, within_s INTEGER, paused INTEGER NOT NULL, created_unix_ms INTEGER NOT NULL, done_s INTEGER NOT NULL,

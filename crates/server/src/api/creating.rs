@@ -23,9 +23,26 @@ pub async fn create(
     Extract(context): Extract<Shared>,
     Input(volume): Input<CreateVolume>,
 ) -> Result<Tagged<VolumeInfo>, Failure> {
+    let name = volume.name.clone();
+    let command = to_create(&context, volume).await?;
+    made(&context, &name, command).await
+}
+
+/// The volume, once it can be used.
+pub async fn made(context: &Context, name: &str, command: Command) -> Result<Tagged<VolumeInfo>, Failure> {
+    let made = context.propose(command).await?;
+    context.volumes.settle().await;
+    match made {
+        Reply::VolumeCreated { id, .. } => one(context, &format!("{BY_ID}{}", id.0)).await,
+        _ => one(context, name).await,
+    }
+}
+
+/// What makes a volume.
+pub async fn to_create(context: &Context, volume: CreateVolume) -> Result<Command, Failure> {
     let CreateVolume { name, size, layout, pool, key } = volume;
     let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
-    wait_for_drives(&context, &pool).await?;
+    wait_for_drives(context, &pool).await?;
     let state = context.parts.metadata.state();
     let by_default = if layout.is_none() { two_copies(&state, &pool) } else { None };
     let is_by_default = by_default.is_some();
@@ -43,12 +60,7 @@ pub async fn create(
         let away = away(&state, &pool);
         return Err(Failure::new(ErrorKind::Conflict, health_text::too_few_for_two(&rule, &away, &state)));
     }
-    let made = context.propose(command).await?;
-    context.volumes.settle().await;
-    match made {
-        Reply::VolumeCreated { id, .. } => one(&context, &format!("{BY_ID}{}", id.0)).await,
-        _ => one(&context, &name).await,
-    }
+    Ok(command)
 }
 
 /// What a volume gets where two drives can have a copy each, and the pool says nothing else: one copy has to be asked for.

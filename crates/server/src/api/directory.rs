@@ -121,7 +121,10 @@ fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
         state_view: drive.state_view,
         left: left(drive),
     });
-    let volumes = state.active_volumes().filter(|volume| may_know(volume.id)).filter_map(|volume| {
+    // What isn't there yet of a volume that is imported live only servers reach.
+    let is_whole = |volume: &VolumeId| !state.access.live_imports.contains_key(volume);
+    let known = state.active_volumes().filter(|volume| may_know(volume.id) && is_whole(&volume.id));
+    let volumes = known.filter_map(|volume| {
         let map = state.map_of(volume)?;
         let key = state.access.volume_keys.get(&volume.id);
         let key = key.map(|key| DirectoryKey { name: key.key.clone(), wrapped: key.wrapped.clone() });

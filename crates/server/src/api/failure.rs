@@ -152,6 +152,9 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotCleared(_)
         | Refusal::NoOlderCopies(_)
         | Refusal::ImportChanged(_)
+        | Refusal::Live(_)
+        | Refusal::NotLive(_)
+        | Refusal::LiveHalfway(_)
         | Refusal::Incomplete(_)
         | Refusal::SnapshotExists { .. }
         | Refusal::TooManySnapshots { .. }
@@ -224,6 +227,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotReplicated
         | Refusal::KeyReused(_)
         | Refusal::Schedule(ScheduleRefusal::Name { .. } | ScheduleRefusal::Rule { .. })
+        | Refusal::LiveLayout(_)
+        | Refusal::LiveAddress { .. }
         | Refusal::TooLong { .. } => ErrorKind::BadRequest,
     }
 }

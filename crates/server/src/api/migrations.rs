@@ -9,7 +9,7 @@ use super::types::{
     Between, DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
     VolumesQuery, route,
 };
-use super::{Context, Shared, conditions, health_text, volumes};
+use super::{Context, Shared, conditions, health_text, live_imports, volumes};
 use crate::drives::{NAMED, first};
 use crate::world::ServerWorld;
 use axum::Json;
@@ -18,7 +18,7 @@ use axum::response::Response;
 use std::sync::Arc;
 use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
-use tepal_metadata::{Command, DriveState, DriveUse, MapRecord, MigrationRecord, State, VolumeRecord};
+use tepal_metadata::{Command, DriveState, DriveUse, LiveStage, MapRecord, MigrationRecord, State, VolumeRecord};
 use tepal_model::layout::plexes::Plexes;
 use tepal_model::size::Size;
 use tepal_model::{CHUNK, DriveId, Fragments, IoError, Layout, MapId, MigrationStage, VolumeId};
@@ -272,15 +272,27 @@ fn still_takes(
 }
 
 pub async fn pause(Extract(context): Extract<Shared>, name: Named) -> Result<Tagged<VolumeInfo>, Failure> {
-    change(&context, &name.0, |id| Command::PauseMigration { id, paused: true }).await
+    let record = volumes::record_in(&context, Scope::Cluster, &name.0).await?;
+    match live_imports::set(&context, &record, LiveStage::Paused).await {
+        Some(set) => set,
+        None => change(&context, &name.0, |id| Command::PauseMigration { id, paused: true }).await,
+    }
 }
 
 pub async fn resume(Extract(context): Extract<Shared>, name: Named) -> Result<Tagged<VolumeInfo>, Failure> {
-    change(&context, &name.0, |id| Command::PauseMigration { id, paused: false }).await
+    let record = volumes::record_in(&context, Scope::Cluster, &name.0).await?;
+    match live_imports::set(&context, &record, LiveStage::Running).await {
+        Some(set) => set,
+        None => change(&context, &name.0, |id| Command::PauseMigration { id, paused: false }).await,
+    }
 }
 
 pub async fn cancel(Extract(context): Extract<Shared>, name: Named) -> Result<Tagged<VolumeInfo>, Failure> {
-    change(&context, &name.0, |id| Command::TurnMigration { id, cancelled: true }).await
+    let record = volumes::record_in(&context, Scope::Cluster, &name.0).await?;
+    match live_imports::set(&context, &record, LiveStage::Cancelled).await {
+        Some(set) => set,
+        None => change(&context, &name.0, |id| Command::TurnMigration { id, cancelled: true }).await,
+    }
 }
 
 pub async fn set_rate(

@@ -22,6 +22,7 @@ mod identities;
 mod imports;
 mod joining;
 mod live;
+mod live_imports;
 mod loss;
 mod metrics;
 mod migrations;
@@ -71,7 +72,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::Surplus;
-use tepal_metadata::{Command, IdentityRecord, KeyHash, ProposeError, Refusal, Reply, Role, State, asked_by};
+use tepal_metadata::{
+    Command, IdentityRecord, KeyHash, LiveCommand, ProposeError, Refusal, Reply, Role, State, asked_by,
+};
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore, watch};
 use types::ErrorKind;
@@ -289,11 +292,13 @@ fn shown_by(command: &Command, state: &State) -> String {
         | Command::RemoveSnapshot { volume, .. }
         | Command::RenameSnapshot { volume, .. } => format!("tepal snapshot ls {}", called(volume)),
         Command::ResizeVolume { name: volume, .. }
+        | Command::Live(LiveCommand::Set { name: volume, .. })
         | Command::Follow { name: volume, .. }
         | Command::Promote { name: volume, .. } => format!("tepal volume show {}", called(volume)),
         Command::RollBack { .. } => NEWEST_EVENTS.to_owned(),
         Command::CreateVolume { .. }
         | Command::CreateEncrypted { .. }
+        | Command::Live(_)
         | Command::CloneVolume { .. }
         | Command::RenameVolume { .. }
         | Command::RemoveVolume { .. } => "tepal volume ls".to_owned(),

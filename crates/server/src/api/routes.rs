@@ -4,8 +4,8 @@ use super::failure::Failure;
 use super::types::{Done, ProblemType, route};
 use super::{
     METRICS, SHUTDOWN, Shared, check_token, cluster, conditions, console, counters, creating, data, diff, directory,
-    document, drives, holds, identities, imports, in_touch, joining, live, loss, metrics, migrations, pieces, plexes,
-    pools, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, usage, volumes,
+    document, drives, holds, identities, imports, in_touch, joining, live, live_imports, loss, metrics, migrations,
+    pieces, plexes, pools, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, usage, volumes,
 };
 use crate::access::CERTIFICATES;
 use axum::extract::State;
@@ -150,6 +150,7 @@ fn managing() -> Routes {
         .post(route::VOLUME_RESERVATION, identities::reserve)
         .delete(route::VOLUME_RESERVATION, identities::fence)
         .post(route::VOLUME_IMPORT, imports::note)
+        .post(route::LIVE_IMPORTS, live_imports::begin)
         .post(route::VOLUME_IMPORTED, imports::finish)
         .post(route::VOLUME_FOLLOW, replication::follow)
         .post(route::VOLUME_PROMOTE, replication::promote)

@@ -10,7 +10,7 @@ use super::types::{
     VolumeInfo, VolumeRange, VolumeState, VolumesQuery, path, route,
 };
 use super::users::{self, Users};
-use super::{Context, Shared, health_text, migrations, replication, snapshots};
+use super::{Context, Shared, health_text, live_imports, migrations, replication, snapshots};
 use crate::drives::{Filled, Fullness};
 use crate::news::in_a_moment;
 use crate::volumes::NotServed;
@@ -113,6 +113,7 @@ fn put_together(own: VolumeInfo, others: impl IntoIterator<Item = VolumeInfo>, s
         all.recovery.copied_bytes += other.recovery.copied_bytes;
         all.recovery.bytes_per_second += other.recovery.bytes_per_second;
         all.migration = migrations::put_together(all.migration, other.migration);
+        live_imports::add(all.live.as_mut(), other.live);
         for said in &other.snapshots {
             if let Some(one) = all.snapshots.iter_mut().find(|one| one.epoch == said.epoch) {
                 snapshots::add_said(one, said);
@@ -367,6 +368,9 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         (None, Some(_)) => reason.push(health_text::incomplete(&record.name)),
         (_, None) => {}
     }
+    if let Some(trouble) = context.parts.imports.known(record.id).and_then(|known| known.trouble()) {
+        reason.push(format!("its import waits: {trouble}"));
+    }
     let key = state.access.volume_keys.get(&record.id);
     let lacks_key = key.is_some_and(|key| context.parts.keyring.lacks(&key.key));
     let (drives, open) = (drives_of(state, record), context.drives.open());
@@ -389,6 +393,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         imports: context.holds.count(record.id, None, HoldUse::Import),
         exports: context.holds.count(record.id, None, HoldUse::Export),
         incomplete: record.import.map(|import| Incomplete { import: import.id, done: import.done }),
+        live: live_imports::of_volume(context, state, record),
         replica: record.replica.as_ref().map(replication::of_volume),
         damaged_blocks: damaged.count() as u64,
         allocated: volume.as_ref().map_or(0, Volume::allocated),

@@ -60,6 +60,7 @@
 //! | POST `/v1/volumes/{name}/zero` | [`ZeroRange`] | [`Done`]: these bytes read as zeros, their space is free |
 //! | POST `/v1/volumes/{name}/flush?import=N` | | [`Done`]: what was written before is on stable media |
 //! | GET `/v1/volumes/{name}/map?offset=N&length=N` | | list of [`MapRun`], from `offset` on, maybe not to the end |
+//! | POST `/v1/live-imports` | [`ImportLive`] | [`VolumeInfo`] of a new volume, which can be used at once |
 //! | GET `/v1/snapshots?volume=NAME` | | list of [`SnapshotInfo`], of all volumes if none is named |
 //! | POST `/v1/snapshots` | [`CreateSnapshot`] | [`SnapshotInfo`], once nothing that is written later can be in it |
 //! | GET `/v1/snapshots/{name}?count=BOOL` | | [`SnapshotInfo`] |
@@ -138,10 +139,10 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    Between, CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportQuery, Incomplete,
-    Loss, MapRun, Migration, MigrationInfo, MigrationState, NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo,
-    Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume, RewrapKey, Scrub, ScrubState, SetRate,
-    VolumeInfo, VolumeRange, VolumeState, ZeroRange,
+    Between, CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportLive, ImportQuery,
+    Incomplete, LiveImport, LiveImportState, Loss, MapRun, Migration, MigrationInfo, MigrationState, NoteImport,
+    OffsetQuery, Range, RangeQuery, RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume,
+    RewrapKey, Scrub, ScrubState, SetRate, VolumeInfo, VolumeRange, VolumeState, ZeroRange,
 };
 
 pub use described::LimitsShape;
@@ -211,6 +212,9 @@ pub mod route {
     pub const VOLUME_RENAME: &str = "/v1/volumes/{name}/rename";
     /// POST of [`NoteImport`](super::NoteImport): it's incomplete until that is finished, whatever becomes of who does it.
     pub const VOLUME_IMPORT: &str = "/v1/volumes/{name}/import";
+    /// POST of [`ImportLive`](super::ImportLive): [`VolumeInfo`](super::VolumeInfo), which can be used at once. It's paused, gone on with
+    /// and cancelled as a migration is.
+    pub const LIVE_IMPORTS: &str = "/v1/live-imports";
     /// POST of [`FinishImport`](super::FinishImport): it's whole.
     pub const VOLUME_IMPORTED: &str = "/v1/volumes/{name}/imported";
     /// POST of [`Follow`](super::Follow): the volume is a replica from now on.

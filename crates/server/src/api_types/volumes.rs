@@ -56,6 +56,9 @@ pub struct VolumeInfo {
     /// What it has of an import that didn't come to its end, or hasn't yet; none if it's whole.
     #[serde(default)]
     pub incomplete: Option<Incomplete>,
+    /// How it's imported while it's used; none if all of it is there.
+    #[serde(default)]
+    pub live: Option<LiveImport>,
     /// What it follows, if it's a replica: clients only read it then.
     #[serde(default)]
     pub replica: Option<Replica>,
@@ -502,6 +505,56 @@ pub struct Incomplete {
     pub import: u64,
     /// As of [`NoteImport`]: at least so many.
     pub done: u64,
+}
+
+/// Makes a volume that is used while it's imported from an export of an NBD server, which nobody writes to from then on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImportLive {
+    /// As [`CreateVolume::name`].
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
+    pub name: String,
+    /// Where the export is, as servers reach it: `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
+    pub from: String,
+    /// Bytes, as many as the export has at least; those, if not said.
+    #[serde(default)]
+    pub size: Option<u64>,
+    /// As [`CreateVolume::layout`]; one of whole copies.
+    #[serde(default)]
+    pub layout: Option<String>,
+    /// As [`CreateVolume::pool`].
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// As [`CreateVolume::key`].
+    #[serde(default)]
+    pub key: Option<String>,
+}
+
+/// How a volume is imported while it's used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LiveImport {
+    /// The address of the export that it comes from.
+    pub from: String,
+    /// Whether it goes on.
+    pub state: LiveImportState,
+    /// Bytes from the beginning on that are there.
+    pub done_bytes: u64,
+    /// Bytes that the volume has.
+    pub total_bytes: u64,
+    /// What keeps it from going on, as far as the server that is asked knows, for people.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// Whether a live import goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LiveImportState {
+    /// The rest is being copied.
+    Running,
+    /// Nothing is copied; clients go on.
+    Paused,
+    /// Where it comes from isn't read any more: what isn't there can't be had.
+    Cancelled,
 }
 
 /// Says that a command of many requests goes on. To be said every second.

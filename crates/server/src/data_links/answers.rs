@@ -92,6 +92,7 @@ fn needed(operation: &VolumeOperation) -> Option<Right> {
             Some(Right::Write)
         }
         VolumeOperation::Clear { .. }
+        | VolumeOperation::Fill { .. }
         | VolumeOperation::HandOver { .. }
         | VolumeOperation::Holding { .. }
         | VolumeOperation::Release { .. } => None,

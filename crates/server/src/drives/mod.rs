@@ -43,6 +43,7 @@ use crate::config::{Config, DrivePath};
 use crate::data_threads::DataThreads;
 use crate::device::DriveDevice;
 use crate::device::emulate::Model;
+use crate::importing::Imports;
 use crate::keeping::Keeper;
 use crate::keys::Keyring;
 use crate::world::ServerWorld;
@@ -76,6 +77,7 @@ pub struct Parts {
     pub keeper: Keeper,
     pub claims: Claims,
     pub keyring: Keyring,
+    pub imports: Imports,
 }
 
 pub struct Drives {

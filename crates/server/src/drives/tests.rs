@@ -7,6 +7,7 @@ use crate::agreed::Followed;
 use crate::authority::MetadataAuthority;
 use crate::config::Config;
 use crate::data_threads::DataThreads;
+use crate::importing::Imports;
 use crate::keeping::{Keeper, longest_state, order_of};
 use crate::keys::Keyring;
 use crate::volumes::Volumes;
@@ -45,7 +46,8 @@ impl Rig {
         let keeper = Keeper::start(metadata.clone(), engine.clone(), threads.clone(), |_| PATIENCE);
         let claims = Claims::new(&metadata);
         let keyring = Keyring::new(None, metadata.caller().cluster);
-        let parts = Parts { metadata, engine, authority, threads, keeper, claims, keyring };
+        let parts =
+            Parts { metadata, engine, authority, threads, keeper, claims, keyring, imports: Imports::default() };
         let config = Config {
             data: folder.path().to_owned(),
             server: Some(ServerId(1)),

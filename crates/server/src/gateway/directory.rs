@@ -200,6 +200,7 @@ fn spec_of(volume: &DirectoryVolume) -> Option<VolumeSpec> {
         revision: volume.revision,
         is_replica: volume.is_replica,
         is_encrypted,
+        live: None,
         epochs: Arc::default(),
     })
 }

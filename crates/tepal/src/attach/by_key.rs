@@ -2,9 +2,8 @@
 
 use super::daemon;
 use super::detach;
-use super::folder::{Occupant, RunFolder};
-use super::known::{Found, Known};
-use super::release;
+use super::folder::RunFolder;
+use super::known::{self, Found, Known};
 use super::{AttachError, is_folder};
 use nix::errno::Errno;
 use nix::unistd::Pid;
@@ -25,7 +24,7 @@ pub struct Kept {
 
 /// The attachment of the volume of this key, if it has one.
 pub fn find(run_folder: &Path, key: &str) -> Result<Option<Kept>, AttachError> {
-    let found = known(run_folder, key)?;
+    let found = kept(run_folder, key)?;
     Ok(found.map(|Known { record, lives, .. }| Kept {
         device: record.device,
         export: record.export,
@@ -35,19 +34,11 @@ pub fn find(run_folder: &Path, key: &str) -> Result<Option<Kept>, AttachError> {
     }))
 }
 
-fn known(run_folder: &Path, key: &str) -> Result<Option<Known>, AttachError> {
+fn kept(run_folder: &Path, key: &str) -> Result<Option<Known>, AttachError> {
     if !is_folder(run_folder)? {
         return Ok(None);
     }
-    let place = RunFolder::open(run_folder)?.place(key);
-    match place.occupant()? {
-        Occupant::Nobody => Ok(None),
-        Occupant::Starting => Err(AttachError::Starting { volume: key.to_owned() }),
-        Occupant::Alive(record) => Ok(Some(Known { place, record, lives: true })),
-        // What it has left may be another's by now.
-        Occupant::Dead(record) if !release::owns_device(&place, &record) => Ok(None),
-        Occupant::Dead(record) => Ok(Some(Known { place, record, lives: false })),
-    }
+    known::at(RunFolder::open(run_folder)?.place(key))
 }
 
 /// Takes it away in good order, if it's there.
@@ -56,19 +47,20 @@ pub fn take_away(run_folder: &Path, key: &str) -> Result<(), AttachError> {
         return Ok(());
     }
     let run = RunFolder::open(run_folder)?;
-    let _turn = run.turn()?;
-    Found::look(&run, true)?; // what is left of daemons that are gone is cleared
-    known(run_folder, key)?.map_or(Ok(()), |one| detach::take_away(&one))
+    let place = run.place(key);
+    let _turn = run.turn(&place)?;
+    Found::look(&run, Some(&place))?; // what is left of daemons that are gone is cleared
+    kept(run_folder, key)?.map_or(Ok(()), |one| detach::take_away(&one))
 }
 
 /// Takes it away by force, if it's there: everything on it fails, and it goes with its last user.
 pub fn discard(run_folder: &Path, key: &str) -> Result<(), AttachError> {
-    known(run_folder, key)?.map_or(Ok(()), |one| detach::force_away(&one).map(|_| ()))
+    kept(run_folder, key)?.map_or(Ok(()), |one| detach::force_away(&one).map(|_| ()))
 }
 
 /// Has its daemon look now whether the volume has grown, and not only in some seconds.
 pub fn follow_growth(run_folder: &Path, key: &str) -> Result<(), AttachError> {
-    let Some(Known { record, lives: true, .. }) = known(run_folder, key)? else { return Ok(()) };
+    let Some(Known { record, lives: true, .. }) = kept(run_folder, key)? else { return Ok(()) };
     if !record.looks_when_told {
         return Ok(());
     }

@@ -5,7 +5,7 @@
 
 use super::folder::{AttachmentFolder, Record, RunFolder};
 use super::in_use::User;
-use super::known::{Found, Known, Standing};
+use super::known::{self, Found, Known, Standing};
 use super::release::{self, Flush};
 use super::{AttachError, END_LIMIT, is_folder};
 use std::path::{Path, PathBuf};
@@ -48,8 +48,7 @@ pub fn detach(request: &DetachRequest) -> Result<Detached, AttachError> {
         return Err(nothing());
     }
     let run = RunFolder::open(&request.run_folder)?;
-    let turn = if request.force { run.turn_within(TURN_LIMIT)? } else { Some(run.turn()?) };
-    let Found { known, cleared } = Found::look(&run, turn.is_some())?;
+    let Found { known, cleared } = Found::look(&run, None)?;
     let path = Path::new(&request.what);
     let mut meant: Vec<&Known> =
         known.iter().filter(|one| one.record.volume == request.what || one.has_device(path)).collect();
@@ -66,8 +65,16 @@ pub fn detach(request: &DetachRequest) -> Result<Detached, AttachError> {
     }
     match meant[..] {
         [] => Err(nothing()),
-        [one] if request.force => force_away(one),
-        [one] => take_away(one).map(|()| Detached::Wholly),
+        [one] if request.force => {
+            let _turn = run.turn_within(&one.place, TURN_LIMIT)?;
+            force_away(one)
+        }
+        [one] => {
+            let _turn = run.turn(&one.place)?;
+            // Another one may have taken it away until now.
+            let now = known::at(one.place.clone())?.ok_or_else(nothing)?;
+            take_away(&now).map(|()| Detached::Wholly)
+        }
         _ => Err(AttachError::Ambiguous { what: request.what.clone() }),
     }
 }

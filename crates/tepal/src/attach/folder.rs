@@ -2,7 +2,7 @@
 //! by what stays when the volume is renamed.
 //!
 //! ```text
-//! RUN/lock          held for the time of one attach or detach, so that they take turns
+//! RUN/lock         a byte of it for each folder, held for the time of an attach or detach there, so that these take turns
 //! RUN/KEY/daemon   held by the daemon for as long as it lives: how everybody else sees that it does
 //! RUN/KEY/record   what is attached where, as JSON; replaced, never rewritten
 //! RUN/KEY/log      what the daemon has to say
@@ -10,12 +10,16 @@
 //! ```
 
 use super::{AttachError, Method, NbdAddress};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{self, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tepal_codec::checksum;
 use tepal_server::private_file;
 
 /// What the daemon tells about itself.
@@ -43,6 +47,10 @@ pub struct Record {
     pub looks_when_told: bool,
 }
 
+/// Who looks whether a daemon lives is in its way for less than this.
+const LOOKED_AT: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// The folder of all attachments.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
@@ -50,7 +58,7 @@ pub struct RunFolder {
 }
 
 /// The folder of one volume's attachment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachmentFolder {
     path: PathBuf,
 }
@@ -74,26 +82,42 @@ impl RunFolder {
         Ok(RunFolder { path })
     }
 
-    /// One attach or detach at a time. The lock goes with the file.
-    pub fn turn(&self) -> Result<File, AttachError> {
-        let path = self.path.join("lock");
-        let file = open_private(&path)?;
-        file.lock().map_err(|source| AttachError::file("lock", &path, source))?;
-        Ok(file)
+    /// One attach or detach of a place at a time. The lock goes with the file.
+    pub fn turn(&self, place: &AttachmentFolder) -> Result<File, AttachError> {
+        self.lock(place, |file, lock| fcntl(file, FcntlArg::F_OFD_SETLKW(lock)))
     }
 
     /// The same, unless others have it for so long.
-    pub fn turn_within(&self, limit: Duration) -> Result<Option<File>, AttachError> {
-        let path = self.path.join("lock");
-        let (file, deadline) = (open_private(&path)?, Instant::now() + limit);
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Some(file)),
-                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(None),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)), // flock has no time limit
-                Err(TryLockError::Error(source)) => return Err(AttachError::file("lock", &path, source)),
+    pub fn turn_within(&self, place: &AttachmentFolder, limit: Duration) -> Result<Option<File>, AttachError> {
+        let deadline = Instant::now() + limit;
+        let wait = |file: &File, lock: &flock| loop {
+            match fcntl(file, FcntlArg::F_OFD_SETLK(lock)) {
+                Err(Errno::EAGAIN | Errno::EACCES) if Instant::now() < deadline => {
+                    std::thread::sleep(LOOK_AGAIN); // the lock has no time limit
+                }
+                locked => return locked,
             }
+        };
+        match self.lock(place, wait) {
+            Ok(file) => Ok(Some(file)),
+            Err(AttachError::File { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Locks a place's byte of the file. Two places may have the same byte, and are only slower then.
+    fn lock(
+        &self,
+        place: &AttachmentFolder,
+        wait: impl FnOnce(&File, &flock) -> nix::Result<i32>,
+    ) -> Result<File, AttachError> {
+        let path = self.path.join("lock");
+        let file = open_private(&path)?;
+        let (l_type, l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+        let l_start = i64::from(checksum::crc(place.key().as_bytes()));
+        let locked = wait(&file, &flock { l_type, l_whence, l_start, l_len: 1, l_pid: 0 });
+        locked.map_err(|error| AttachError::file("lock", &path, error.into()))?;
+        Ok(file)
     }
 
     pub fn place(&self, key: &str) -> AttachmentFolder {
@@ -120,6 +144,11 @@ impl RunFolder {
 }
 
 impl AttachmentFolder {
+    /// Whose it is, as far as its name says it.
+    pub fn key(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     pub fn mountpoint(&self) -> PathBuf {
         self.path.join("mount")
     }
@@ -136,19 +165,34 @@ impl AttachmentFolder {
     /// The daemon's claim; `None` if another lives. It lasts as long as the file is open.
     pub fn claim(&self) -> Result<Option<File>, AttachError> {
         let path = self.path.join("daemon");
-        let file = open_private(&path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
+        let (file, deadline) = (open_private(&path)?, Instant::now() + LOOKED_AT);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(file)),
+                // It may be somebody who looks whether a daemon lives.
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(source)) => return Err(AttachError::file("lock", &path, source)),
+            }
+        }
+    }
+
+    /// Whether a daemon has its claim; `None` if none has ever claimed it. Many may look at once.
+    fn lives(&self) -> Result<Option<bool>, AttachError> {
+        let path = self.path.join("daemon");
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(|source| AttachError::file("open", &path, source))?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(false)),
+            Err(TryLockError::WouldBlock) => Ok(Some(true)),
             Err(TryLockError::Error(source)) => Err(AttachError::file("lock", &path, source)),
         }
     }
 
     pub fn occupant(&self) -> Result<Occupant, AttachError> {
-        if !fs::exists(self.path.join("daemon")).unwrap_or(false) {
-            return Ok(Occupant::Nobody);
-        }
-        let lives = self.claim()?.is_none();
+        let Some(lives) = self.lives()? else { return Ok(Occupant::Nobody) };
         Ok(match (self.record()?, lives) {
             (Some(record), true) => Occupant::Alive(record),
             (Some(record), false) => Occupant::Dead(record),
@@ -160,11 +204,11 @@ impl AttachmentFolder {
     /// Waits for the daemon to end.
     pub fn wait_for_end(&self, limit: Duration) -> Result<bool, AttachError> {
         let deadline = Instant::now() + limit;
-        while self.claim()?.is_none() {
+        while self.lives()? == Some(true) {
             if Instant::now() > deadline {
                 return Ok(false);
             }
-            std::thread::sleep(Duration::from_millis(5)); // flock has no time limit
+            std::thread::sleep(LOOK_AGAIN); // flock has no time limit
         }
         Ok(true)
     }
@@ -259,6 +303,41 @@ mod tests {
         for (volume, name) in cases {
             assert_eq!(file_name(volume), name);
         }
+    }
+
+    /// Story: a hundred attachments, ten at a time, took turns at one lock, and most of their time was waiting for it.
+    #[test]
+    fn only_attachments_of_the_same_volume_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::open(&folder.path().join("run")).unwrap();
+        let (one, other) = (run.place("v0"), run.place("v1"));
+        let turn = run.turn(&one).unwrap();
+        assert!(run.turn_within(&one, Duration::from_millis(20)).unwrap().is_none());
+        let _other = run.turn_within(&other, Duration::ZERO).unwrap().expect("nobody has it");
+        drop(turn);
+        assert!(run.turn_within(&one, Duration::ZERO).unwrap().is_some());
+    }
+
+    /// Story: a daemon that began while somebody listed the attachments found its place taken.
+    #[test]
+    fn who_looks_whether_a_daemon_lives_keeps_none_from_starting() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = RunFolder::open(&folder.path().join("run")).unwrap().place("v0");
+        place.create().unwrap();
+        drop(place.claim().unwrap().expect("the place is free"));
+        let ends = Instant::now() + Duration::from_millis(200);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while Instant::now() < ends {
+                        place.occupant().unwrap();
+                    }
+                });
+            }
+            while Instant::now() < ends {
+                drop(place.claim().unwrap().expect("nobody but those who look"));
+            }
+        });
     }
 
     #[test]

@@ -51,19 +51,48 @@ impl Known {
 }
 
 impl Found {
-    /// What daemons left that are gone is cleared, if the caller has the turn.
-    pub fn look(run: &RunFolder, has_turn: bool) -> Result<Found, AttachError> {
+    /// What daemons left that are gone is cleared, except where others attach or detach. `own`: where the caller has the turn.
+    pub fn look(run: &RunFolder, own: Option<&AttachmentFolder>) -> Result<Found, AttachError> {
         let mut found = Found::default();
         for place in run.places()? {
             match place.occupant()? {
                 Occupant::Alive(record) => found.known.push(Known { place, record, lives: true }),
-                Occupant::Dead(record) if has_turn && clear(&place, &record).is_ok() => found.cleared.push(record),
+                Occupant::Dead(record) if is_cleared(run, &place, &record, own)? => found.cleared.push(record),
                 Occupant::Dead(record) => found.known.push(Known { place, record, lives: false }),
                 Occupant::Nobody | Occupant::Starting => {}
             }
         }
         Ok(found)
     }
+}
+
+/// What is attached at a place, if anything is.
+pub fn at(place: AttachmentFolder) -> Result<Option<Known>, AttachError> {
+    match place.occupant()? {
+        Occupant::Nobody => Ok(None),
+        Occupant::Starting => Err(AttachError::Starting { volume: place.key() }),
+        Occupant::Alive(record) => Ok(Some(Known { place, record, lives: true })),
+        // What it has left may be another's by now.
+        Occupant::Dead(record) if !release::owns_device(&place, &record) => Ok(None),
+        Occupant::Dead(record) => Ok(Some(Known { place, record, lives: false })),
+    }
+}
+
+fn is_cleared(
+    run: &RunFolder,
+    place: &AttachmentFolder,
+    record: &Record,
+    own: Option<&AttachmentFolder>,
+) -> Result<bool, AttachError> {
+    if own == Some(place) {
+        return Ok(clear(place, record).is_ok());
+    }
+    let turn = run.turn_within(place, Duration::ZERO)?;
+    // Who had the turn until now may have cleared it, or attached anew.
+    Ok(match turn.is_some().then(|| place.occupant()).transpose()? {
+        Some(Occupant::Dead(now)) if now == *record => clear(place, record).is_ok(),
+        _ => false,
+    })
 }
 
 fn clear(place: &AttachmentFolder, record: &Record) -> Result<(), AttachError> {
@@ -78,9 +107,7 @@ pub fn list(run_folder: &Path) -> Result<Vec<Attachment>, AttachError> {
     }
     let run = RunFolder::open(run_folder)?;
     // Somebody who attaches or detaches may take long: the list is for finding out why.
-    let turn = run.turn_within(Duration::ZERO)?;
-    let found = Found::look(&run, turn.is_some())?;
-    drop(turn);
+    let found = Found::look(&run, None)?;
     Ok(found.known.iter().map(attachment).collect())
 }
 

@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
 /// The one line that a daemon writes to its standard output: how its start went.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub fn launch(command: &DaemonCommand, order: &Order, place: &AttachmentFolder) 
     }
     match serde_json::from_str(&line) {
         Ok(Report::Attached { device, method, read_only, size }) => {
+            // A program that lives on, and attaches again and again, would keep the remains of each daemon that ended.
+            let wait = thread::Builder::new().name("daemon".into()).stack_size(64 << 10).spawn(move || child.wait());
+            drop(wait); // without the thread, the remains are kept
             Ok(Attached { volume: order.volume.clone(), device, method, read_only, size })
         }
         Ok(Report::Failed { message }) => {

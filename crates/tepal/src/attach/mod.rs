@@ -223,9 +223,9 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 pub fn attach(request: &AttachRequest) -> Result<Attached, AttachError> {
     let method = method::choose(request.method)?;
     let run = RunFolder::open(&request.run_folder)?;
-    let _turn = run.turn()?;
-    Found::look(&run, true)?; // what is left of daemons that are gone may have the very device
     let place = run.place(&request.key);
+    let _turn = run.turn(&place)?;
+    Found::look(&run, Some(&place))?; // what is left of daemons that are gone may have the very device
     let volume = || request.volume.clone();
     match place.occupant()? {
         Occupant::Nobody => release::unmount(&place.mountpoint())?, // a daemon may have died before it had a device

@@ -687,14 +687,37 @@ pub struct ImportArguments {
     /// Read the source once more in the end, and compare the volume with it
     #[arg(long, requires = "from")]
     pub verify: bool,
+    /// Have the volume used at once, while servers import it from an NBD address that they reach themselves: what isn't there yet is read
+    /// from there, and what is written stays here. Nobody may write to the old place from then on
+    #[arg(long, requires = "from", conflicts_with_all = ["format", "backing", "verify", "resume", "shrink", "force"])]
+    pub live: bool,
+    /// With --live: don't wait until all of it is there
+    #[arg(long, requires = "live")]
+    pub no_wait: bool,
 }
 
 impl ImportArguments {
     /// Without any option.
     pub fn of(name: String) -> Self {
         let (size, layout, pool, key) = (None, None, None, None);
-        let (force, resume, shrink, raw, backing, verify) = Default::default();
+        let (force, resume, shrink, raw, backing, verify, live, no_wait) = Default::default();
         let (from, format) = (None, None);
-        ImportArguments { name, size, layout, pool, key, force, resume, shrink, raw, from, format, backing, verify }
+        ImportArguments {
+            name,
+            size,
+            layout,
+            pool,
+            key,
+            force,
+            resume,
+            shrink,
+            raw,
+            from,
+            format,
+            backing,
+            verify,
+            live,
+            no_wait,
+        }
     }
 }

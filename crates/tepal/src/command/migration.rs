@@ -89,6 +89,15 @@ pub fn flatten(
 
 pub fn cancel(client: &Client, output: Output, name: &str, wait: bool) -> Result<(), CommandError> {
     let volume: VolumeInfo = client.post(&path(route::VOLUME_CANCEL, name), &Done {})?;
+    if volume.live.is_some() {
+        output.show(&volume, |_| {
+            format!(
+                "the import of volume {name} is cancelled, and what isn't there can't be read: `tepal volume rm {name}` removes it, `tepal \
+                 volume resume {name}` has the import go on after all"
+            )
+        })?;
+        return Ok(());
+    }
     if !wait {
         output.show(&volume, |_| format!("volume {name} goes back in the background; {SHOWN}"))?;
         return Ok(());

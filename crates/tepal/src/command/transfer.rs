@@ -9,12 +9,14 @@ pub mod history;
 mod image;
 mod image_file;
 mod input;
+pub mod live;
 mod nbd;
 mod rbd;
 mod reader;
 mod sink;
 mod stream;
 mod target;
+mod writers;
 
 use super::CommandError;
 use super::source::Source;
@@ -27,7 +29,6 @@ use crate::rbd_stream;
 use image::Begun;
 use image_file::{Image, ImageError};
 use input::Input;
-use nbd::{Address, AddressError};
 use rbd::{Incoming, RbdError};
 use reader::Reader;
 use std::fs::File;
@@ -35,6 +36,7 @@ use std::io::{self, IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use tepal_gateway::nbd::address::{Address, AddressError, is_address};
 use tepal_server::api::types::{Range, SnapshotName, VolumeInfo};
 
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,16 @@ pub enum TransferError {
     Image(#[from] ImageError),
     #[error(transparent)]
     Address(#[from] AddressError),
+    #[error(
+        "--live reads from a server of NBD, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH, and '{0}' is no such address: have \
+         `qemu-nbd --read-only --persistent --shared=0` serve it"
+    )]
+    NotLive(String),
+    #[error(
+        "volume '{name}' isn't there as a whole yet: {reason}; it can be used, and the import goes on: `tepal volume show {name}` shows how \
+         far it is"
+    )]
+    LiveHalfway { name: String, reason: String },
     #[error(transparent)]
     Rbd(Box<RbdError>),
     #[error("{address}: {error}")]
@@ -290,6 +302,9 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 
 pub fn import(client: &Client, output: Output, mut arguments: ImportArguments) -> Result<(), CommandError> {
     if let Some(from) = arguments.from.take() {
+        if arguments.live {
+            return live::import(client, output, arguments, from);
+        }
         return import_from(client, output, arguments, &from);
     }
     let stdin = io::stdin();
@@ -346,7 +361,7 @@ fn is_of_rbd(name: &str, beginning: &[u8]) -> Result<bool, TransferError> {
 
 /// An image of any format, a stream of `rbd`, or what an NBD server has.
 fn import_from(client: &Client, output: Output, arguments: ImportArguments, from: &str) -> Result<(), CommandError> {
-    let begun = if nbd::is_address(from) { None } else { begun(from, &arguments)? };
+    let begun = if is_address(from) { None } else { begun(from, &arguments)? };
     let begun = match begun {
         Some(begun) if is_of_rbd(&arguments.name, &begun.beginning)? => {
             return rbd::import(client, output, arguments, begun);
@@ -354,11 +369,11 @@ fn import_from(client: &Client, output: Output, arguments: ImportArguments, from
         begun => begun,
     };
     let spooled;
-    let open: Box<dyn Fn() -> Result<Begun<'static>, CommandError>> = if nbd::is_address(from) {
+    let open: Box<dyn Fn() -> Result<Begun<'static>, CommandError>> = if is_address(from) {
         let address: Address = from.parse().map_err(TransferError::from)?;
         let of_server = |error| TransferError::Server { address: from.to_owned(), error };
         Box::new(move || {
-            let (export, size) = address.open().map_err(of_server)?;
+            let (export, size) = nbd::open(&address).map_err(of_server)?;
             Ok(Begun { content: Box::new(export), length: Some(size), server: None })
         })
     } else {

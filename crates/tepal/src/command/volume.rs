@@ -344,6 +344,7 @@ fn page(volume: &VolumeInfo) -> String {
     facts.extend(volume.migration.iter().map(|way| ("on its way", migration::line(way))));
     facts.extend(volume.migration.iter().flat_map(|way| &way.reason).map(|reason| ("in its way", reason.clone())));
     facts.extend(volume.reason.iter().map(|reason| ("reason", reason.clone())));
+    facts.extend(volume.live.iter().map(|live| ("import", transfer::live::line(live))));
     facts.extend(volume.incomplete.map(|part| {
         let done = output::size(part.done);
         let part = match &volume.replica {

@@ -283,6 +283,14 @@ fn requests_to_primaries_and_their_answers() {
 }
 
 #[test]
+fn a_fill_of_what_holds_nothing() {
+    let operation = VolumeOperation::Fill { offset: 4096 };
+    let request = VolumeRequest { volume: VolumeId(7), map: MapId(8), column: 9, operation };
+    let hex = "0700000000000000 08000000 09000000 0c 0010000000000000";
+    check(&[(Message::Request(Request::Volume(request)), Kind::VolumeRequest, hex)]);
+}
+
+#[test]
 fn what_maps_ask_each_other_and_are_answered() {
     let requests = [
         (

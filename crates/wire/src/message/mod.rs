@@ -167,6 +167,7 @@ impl Request {
                 | VolumeOperation::Holding { .. }
                 | VolumeOperation::Changed { .. } => true,
                 VolumeOperation::Write { .. }
+                | VolumeOperation::Fill { .. }
                 | VolumeOperation::Zero { .. }
                 | VolumeOperation::Clear { .. }
                 | VolumeOperation::Release { .. }

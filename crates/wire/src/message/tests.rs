@@ -177,6 +177,7 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
             since: 5,
         }),
         offset().prop_map(|from| Clear { from }),
+        offset().prop_map(|offset| Fill { offset }),
         (offset(), any::<u8>())
             .prop_map(|(offset, copy)| VolumeOperation::Repair { offset: offset / BLOCK * BLOCK, copy }),
         (offset(), 1..=volume::MAX_HANDED, any::<u64>()).prop_map(|(offset, count, lines)| {
@@ -321,7 +322,8 @@ pub(crate) fn payload_for(message: &Message, length: usize) -> Payload {
         Message::Request(Request::Drive(DriveRequest { operation: DriveOperation::Write { .. }, .. }))
         | Message::Answer(Answer::Drive(DriveAnswer::Read)) => sealed(0, length.next_multiple_of(BLOCK as usize)),
         Message::Request(Request::Volume(VolumeRequest {
-            operation: VolumeOperation::Write { offset, .. }, ..
+            operation: VolumeOperation::Write { offset, .. } | VolumeOperation::Fill { offset },
+            ..
         })) => sealed(*offset, length),
         Message::Answer(Answer::Volume(VolumeAnswer::Read)) => sealed(length as u64, length),
         _ => Payload::none(),

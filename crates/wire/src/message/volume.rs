@@ -42,6 +42,11 @@ pub enum VolumeOperation {
         /// Which one this is.
         tag: Tag,
     },
+    /// The payload as for a write, where blocks hold nothing; all others stay as they are. Answered as a write is.
+    Fill {
+        /// Byte.
+        offset: u64,
+    },
     /// These bytes are zeros.
     Zero {
         /// Byte.
@@ -252,6 +257,7 @@ tagged!(VolumeOperation, "operation on a volume", {
     9 => Release { first, count, target, since, lines },
     10 => Holding { target, since, lines },
     11 => Changed { offset, length, limit, at, since },
+    12 => Fill { offset },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -281,7 +287,7 @@ impl VolumeOperation {
     pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         let bytes = |offset, length| check_range("a range of bytes", offset, length, MAX_VOLUME);
         let holds = match self {
-            VolumeOperation::Write { .. } => Holds::Bytes,
+            VolumeOperation::Write { .. } | VolumeOperation::Fill { .. } => Holds::Bytes,
             _ => Holds::Nothing,
         };
         holds.check(payload)?;
@@ -290,7 +296,7 @@ impl VolumeOperation {
                 check_range("the length of a read", 0, length.into(), MAX_REQUEST)?;
                 bytes(offset, length.into())
             }
-            VolumeOperation::Write { offset, .. } => {
+            VolumeOperation::Write { offset, .. } | VolumeOperation::Fill { offset } => {
                 bytes(offset, payload.length())?;
                 match u64::from(payload.cut()) == offset % BLOCK {
                     true => Ok(()),

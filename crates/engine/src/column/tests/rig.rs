@@ -160,6 +160,7 @@ pub fn spec(id: u32, layout: &str, places: Arc<Places>) -> VolumeSpec {
         revision: 1,
         is_replica: false,
         is_encrypted: false,
+        live: None,
         epochs: Arc::default(),
     }
 }

@@ -35,6 +35,7 @@ impl Draft {
             Command::Withdraw { volume, to } => self.withdraw(volume, to),
             Command::Reserve { volume, holder, take } => self.reserve(volume, holder, *take),
             Command::Release { volume, from } => self.release(volume, from.as_deref()),
+            Command::Live(command) => self.carry_out_of_live_import(command),
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => self.carry_out_of_limits(command),
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 self.carry_out_of_join_tokens(command)

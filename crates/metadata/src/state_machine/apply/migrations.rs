@@ -43,7 +43,7 @@ impl Draft {
         (seed, rate): (u64, Option<u64>),
     ) -> Result<Reply, Refusal> {
         check_rate(rate)?;
-        let volume = self.volume(name)?;
+        let volume = self.whole_volume(name)?;
         if alone && self.version < ALONE {
             return Err(Refusal::CannotLeave(name.to_owned()));
         }

@@ -40,6 +40,9 @@ pub mod join_tokens;
 #[cfg(test)]
 mod limit_tests;
 mod limits;
+mod live_imports;
+#[cfg(test)]
+mod live_tests;
 #[cfg(test)]
 mod migration_tests;
 mod migrations;

@@ -41,6 +41,7 @@ impl Draft {
         if source.volume.0 > i64::MAX as u64 {
             return Err(Refusal::NoVolumeId(source.volume));
         }
+        self.check_not_live(&volume)?;
         if volume.replica.is_none() && volume.import.is_some() {
             return Err(Refusal::Incomplete(name.to_owned()));
         }

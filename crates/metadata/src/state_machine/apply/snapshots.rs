@@ -22,6 +22,7 @@ impl Draft {
         if record.import.is_some() {
             return Err(Refusal::Incomplete(volume.to_owned())); // a part of an image would pass for a whole one
         }
+        self.check_not_live(&record)?;
         self.keep_as_snapshot(record, name, None)
     }
 

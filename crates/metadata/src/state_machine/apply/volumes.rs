@@ -94,6 +94,7 @@ impl Draft {
         check_size(size)?;
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
+        self.check_not_live(&volume)?;
         let from = volume.size;
         self.check_size_in_maps(&volume, size)?;
         if size == from {
@@ -137,6 +138,7 @@ impl Draft {
     pub(super) fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
+        self.check_not_live(&volume)?;
         let is_news = volume.import.is_none_or(|before| before.id != import);
         volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: done.min(volume.size) });
         self.revise(volume);
@@ -149,6 +151,7 @@ impl Draft {
     pub(super) fn finish_import(&mut self, name: &str, import: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
+        self.check_not_live(&volume)?;
         if volume.import.is_none_or(|own| own.id != import) {
             return Err(Refusal::ImportChanged(name.to_owned()));
         }
@@ -179,6 +182,7 @@ impl Draft {
         self.drop_snapshots_of(volume.id);
         self.drop_grants_of(volume.id);
         self.drop_key_of(volume.id);
+        self.drop_live_import_of(volume.id);
         self.drop_limits_of(&Limited::Volume(volume.id));
         self.drop_schedules_of(&volume);
         volume.state = VolumeState::Deleting;

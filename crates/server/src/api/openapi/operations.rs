@@ -8,13 +8,13 @@ use crate::api::types::{
     AddDrive, AuthorityCertificate, ChangeCluster, CheckParity, CloneSnapshot, ClusterInfo, Counters, CountersQuery,
     CreateIdentity, CreateJoinToken, CreatePool, CreateSchedule, CreateSnapshot, CreateVolume, DiffQuery, Directory,
     Done, DriveInfo, DriveRemoved, FenceQuery, FinishImport, Flatten, Follow, ForceQuery, FoundDrive, GatewayNews,
-    Grant, Hold, HoldsKnown, IdentityCertificate, IdentityInfo, ImportQuery, Join, JoinToken, JoinTokenInfo, Joined,
-    Loss, MapRun, MigrationInfo, NameDrive, NoteImport, NoteReplica, OffsetQuery, ParityChecked, PlexesInfo, PoolInfo,
-    Range, RangeQuery, Receive, Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot, RenameVolume,
-    RenewIdentity, ReplaceDrive, ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo, ScheduleInfo,
-    ScheduleRules, ScheduleRun, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetRate, ShowSnapshotQuery,
-    SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL, Usage, VolumeInfo,
-    VolumesQuery, WithdrawQuery, ZeroRange,
+    Grant, Hold, HoldsKnown, IdentityCertificate, IdentityInfo, ImportLive, ImportQuery, Join, JoinToken,
+    JoinTokenInfo, Joined, Loss, MapRun, MigrationInfo, NameDrive, NoteImport, NoteReplica, OffsetQuery, ParityChecked,
+    PlexesInfo, PoolInfo, Range, RangeQuery, Receive, Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot,
+    RenameVolume, RenewIdentity, ReplaceDrive, ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo,
+    ScheduleInfo, ScheduleRules, ScheduleRun, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetRate,
+    ShowSnapshotQuery, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL,
+    Usage, VolumeInfo, VolumesQuery, WithdrawQuery, ZeroRange,
 };
 use crate::api::{METRICS, SHUTDOWN};
 use crate::api_types::LimitsShape;
@@ -301,6 +301,10 @@ fn data() -> Vec<Operation> {
             .answer::<SnapshotDiff>(),
         of(post(route::VOLUME_IMPORT), "noteImport", "An import begins, or has come so far: the volume is incomplete")
             .body::<NoteImport>()
+            .answer::<VolumeInfo>()
+            .tagged(),
+        of(post(route::LIVE_IMPORTS), "importLive", "Makes a volume that is used while it's imported")
+            .body::<ImportLive>()
             .answer::<VolumeInfo>()
             .tagged(),
         of(post(route::VOLUME_IMPORTED), "finishImport", "All of an import is there: the volume is whole")

@@ -88,6 +88,7 @@ impl Rig {
             revision: 1,
             is_replica: false,
             is_encrypted: false,
+            live: None,
             epochs: std::sync::Arc::default(),
         };
         // While all copies are here, the first clean one decides for good.

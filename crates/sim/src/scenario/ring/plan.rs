@@ -281,6 +281,7 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
         revision: 1,
         is_replica: false,
         is_encrypted: false,
+        live: None,
         epochs: std::sync::Arc::default(),
     }
 }

@@ -1,6 +1,6 @@
 //! Images of other systems, read through QEMU's tools: `qemu-img` says what a file is, `qemu-nbd` serves what is in it.
 
-use super::nbd::{Address, Export};
+use super::nbd::{self, Export};
 use crate::cli::IMAGE_FORMATS;
 use serde::Deserialize;
 use std::io::{self, Read};
@@ -8,6 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tepal_gateway::nbd::address::Address;
 use tepal_model::text::shown;
 
 /// A tool that is silent for longer is given up.
@@ -138,7 +139,7 @@ impl Image {
         let end = Instant::now() + PATIENCE;
         let address = Address::unix(socket);
         loop {
-            match address.open() {
+            match nbd::open(&address) {
                 Ok((export, size)) => return Ok((server, export, size)),
                 Err(error) => {
                     let path = self.path.clone();

@@ -1,25 +1,22 @@
 //! An NBD server as the place that an image is read from: fixed newstyle negotiation, structured replies and the context
-//! `base:allocation` where the server has them (NBD protocol, `doc/proto.md` and `doc/uri.md`).
+//! `base:allocation` where the server has them (NBD protocol, `doc/proto.md`).
 
-use super::PIECE;
 use super::input::{Content, Found, MOST_ZEROS};
 use crate::attach::nbd::{TlsStream, secured};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
+use tepal_gateway::nbd::address::{Address, Place};
 use tepal_gateway::nbd::wire::{
     self, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, RequestHeader, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
     allocation, chunk, command, handshake_flag, option, option_reply,
 };
 use tepal_model::text::shown;
 
-const PORT: u16 = 10809;
 /// A server that is silent for longer is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Bytes of one read. Servers take 32 MiB, if they say nothing of it.
@@ -34,115 +31,14 @@ const LONGEST_WORD: u32 = 64 << 10;
 /// Runs of one answer about holes.
 const MOST_RUNS: u32 = 8 << 20;
 
-/// Where an export is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    place: Place,
-    export: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
-    Unix(PathBuf),
-    /// HOST:PORT.
-    Tcp(String),
-    /// The same over TLS, with the folder of an identity's files.
-    Tls(String, PathBuf),
-}
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    #[error(
-        "'{0}' is not an address of an NBD export: write nbd://HOST[:PORT]/EXPORT, nbds://HOST[:PORT]/EXPORT?tls-certificates=DIR or \
-         nbd+unix:///EXPORT?socket=PATH"
-    )]
-    Form(String),
-    #[error(
-        "'{0}' is an address for NBD over TLS, and says not by which certificate: add ?tls-certificates=DIR, a folder with client-cert.pem, \
-         client-key.pem and ca-cert.pem"
-    )]
-    Tls(String),
-}
-
-/// Whether that is meant as an address, right or wrong.
-pub fn is_address(text: &str) -> bool {
-    ["nbd:", "nbds:", "nbd+", "nbds+"].iter().any(|scheme| text.starts_with(scheme))
-}
-
-impl FromStr for Address {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let whole = text;
-        let wrong = || AddressError::Form(shown(whole));
-        let (text, is_tls) = match text.strip_prefix("nbds://") {
-            Some(rest) => (format!("nbd://{rest}"), true),
-            None => (text.to_owned(), false),
-        };
-        let (rest, is_unix) = match (text.strip_prefix("nbd://"), text.strip_prefix("nbd+unix://")) {
-            (Some(rest), _) => (rest, false),
-            (None, Some(rest)) => (rest, true),
-            (None, None) => return Err(wrong()),
-        };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
-        let export = decoded(export).filter(|export| export.len() <= wire::MAX_STRING).ok_or_else(wrong)?;
-        let socket = query.split('&').find_map(|part| part.strip_prefix("socket="));
-        let identity =
-            query.split('&').find_map(|part| part.strip_prefix("tls-certificates=")).filter(|it| !it.is_empty());
-        if is_tls && identity.is_none() {
-            return Err(AddressError::Tls(shown(whole)));
-        }
-        let place = match (is_unix, host, socket) {
-            (true, "", Some(socket)) if !socket.is_empty() => Place::Unix(decoded(socket).ok_or_else(wrong)?.into()),
-            (false, host, None) if !host.is_empty() && !host.contains('@') => {
-                let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-                let address = if has_port { host.to_owned() } else { format!("{host}:{PORT}") };
-                match identity.filter(|_| is_tls) {
-                    Some(identity) => Place::Tls(address, decoded(identity).ok_or_else(wrong)?.into()),
-                    None => Place::Tcp(address),
-                }
-            }
-            _ => return Err(wrong()),
-        };
-        Ok(Address { place, export })
-    }
-}
-
-/// A text of a URI without its escapes (RFC 3986, 2.1).
-fn decoded(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let [first, after @ ..] = rest {
-        match (first, after) {
-            (b'%', [high, low, after @ ..]) => {
-                let digit = |byte: &u8| char::from(*byte).to_digit(16);
-                bytes.push((digit(high)? * 16 + digit(low)?) as u8);
-                rest = after;
-            }
-            (b'%', _) => return None,
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
-impl Address {
-    pub fn unix(socket: PathBuf) -> Self {
-        Address { place: Place::Unix(socket), export: String::new() }
-    }
-
-    /// With its size, in bytes.
-    pub fn open(&self) -> io::Result<(Export, u64)> {
-        let stream = Stream::dial(&self.place)?;
-        let mut connection = Connection::new(stream)?;
-        let size = connection.negotiate(&self.export)?;
-        let (give, told) = sync_channel(2);
-        std::thread::spawn(move || connection.tell_all(size, &give));
-        Ok((Export { told, kept: None }, size))
-    }
+/// An export, with its size in bytes.
+pub fn open(address: &Address) -> io::Result<(Export, u64)> {
+    let stream = Stream::dial(address.place())?;
+    let mut connection = Connection::new(stream)?;
+    let size = connection.negotiate(address.export())?;
+    let (give, told) = sync_channel(2);
+    std::thread::spawn(move || connection.tell_all(size, &give));
+    Ok((Export { told, kept: None }, size))
 }
 
 /// What an export holds, from its beginning to its end. A thread reads it.
@@ -168,7 +64,9 @@ impl Content for Export {
                 None => self.told.recv().unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))?,
             };
             match piece {
-                Piece::Data(bytes) if zeros == 0 && (data.len() + bytes.len()) as u64 <= PIECE => data.extend(bytes),
+                Piece::Data(bytes) if zeros == 0 && data.is_empty() => *data = bytes,
+                // Little is put together, much isn't copied.
+                Piece::Data(bytes) if zeros == 0 && data.len() + bytes.len() <= READ as usize => data.extend(bytes),
                 Piece::Zeros(length) if data.is_empty() && (zeros == 0 || zeros + length <= MOST_ZEROS) => {
                     zeros += length;
                 }
@@ -583,39 +481,6 @@ fn nonsense(what: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    #[test]
-    fn addresses_of_exports_are_read_as_the_standard_says() {
-        let tcp =
-            |place: &str, export: &str| Ok(Address { place: Place::Tcp(place.to_owned()), export: export.to_owned() });
-        let unix =
-            |path: &str, export: &str| Ok(Address { place: Place::Unix(path.into()), export: export.to_owned() });
-        assert_eq!("nbd://host".parse(), tcp("host:10809", ""));
-        assert_eq!("nbd://host:99/a/b".parse(), tcp("host:99", "a/b"));
-        assert_eq!("nbd://[::1]/v".parse(), tcp("[::1]:10809", "v"));
-        assert_eq!("nbd+unix:///v%2f1?socket=/tmp/a%20b".parse(), unix("/tmp/a b", "v/1"));
-        assert_eq!("nbd+unix://?socket=s".parse(), unix("s", ""));
-        for text in [
-            "nbd:host",
-            "nbd://",
-            "nbd+unix:///v",
-            "nbd+unix://host/v?socket=s",
-            "nbd://u@h/",
-            "nbd://h/%zz",
-            "nbd://h/%f",
-        ] {
-            assert_eq!(text.parse::<Address>(), Err(AddressError::Form(text.to_owned())));
-        }
-        let tls = |place: &str, identity: &str| Address {
-            place: Place::Tls(place.to_owned(), identity.into()),
-            export: "v".to_owned(),
-        };
-        assert_eq!("nbds://host/v?tls-certificates=/a%20b".parse(), Ok(tls("host:10809", "/a b")));
-        for text in ["nbds://host/v", "nbds://host/v?tls-certificates="] {
-            assert_eq!(text.parse::<Address>(), Err(AddressError::Tls(text.to_owned())));
-        }
-        assert_eq!("nbds+unix:///v".parse::<Address>(), Err(AddressError::Form("nbds+unix:///v".to_owned())));
-    }
-
     /// Greets, answers each option of the client as told, then each request as told.
     fn server(
         options: Vec<Vec<u8>>,
@@ -662,7 +527,7 @@ mod tests {
     }
 
     fn all(address: &Address) -> io::Result<Vec<u8>> {
-        let (mut export, _) = address.open()?;
+        let (mut export, _) = open(address)?;
         let (mut bytes, mut data) = (Vec::new(), Vec::new());
         loop {
             match export.next(&mut data)? {
@@ -715,7 +580,7 @@ mod tests {
             };
             [&wire::chunk_header(chunk::DONE, kind, asked.cookie, body.len() as u32)[..], &body].concat()
         });
-        let (mut export, told) = address.open().expect("it answers");
+        let (mut export, told) = open(&address).expect("it answers");
         let (mut zeros, mut data) = (0, Vec::new());
         while let Found::Zeros(length) = export.next(&mut data).expect("readable") {
             assert!(length > 0);

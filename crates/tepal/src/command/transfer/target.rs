@@ -1,5 +1,6 @@
 //! The volume that is written to: found once by its name or made, and known by its id from then on.
 
+use super::writers::Writers;
 use super::{HOLE, PIECE, TransferError, is_zero};
 use crate::cli::ImportArguments;
 use crate::client::{Client, ClientError};
@@ -50,6 +51,7 @@ pub struct Target<'a> {
     is_new: bool,
     /// It had a part of an import before.
     pub was_incomplete: bool,
+    writers: Writers,
     _hold: Hold,
 }
 
@@ -190,6 +192,7 @@ impl<'a> Target<'a> {
             data,
             is_new,
             was_incomplete,
+            writers: Writers::new(),
             _hold,
         };
         target.epoch = target.note()?.epoch;
@@ -219,6 +222,8 @@ impl<'a> Target<'a> {
     }
 
     fn flush(&mut self) -> Result<(), TransferError> {
+        let settled = self.writers.settle();
+        self.note_written(settled)?;
         let flush = format!("{}?import={}", path(route::VOLUME_FLUSH, &self.id), self.import);
         let flushed = self.client.post_repeatable(&flush, &Done {});
         self.count(flushed, 0)
@@ -226,6 +231,7 @@ impl<'a> Target<'a> {
 
     /// The same for a piece that an earlier import may have written: what is there already stays.
     pub fn write_unless_there(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
+        self.in_order(offset)?;
         let data = path(route::VOLUME_DATA, &self.id);
         let asked = format!("{data}?offset={offset}&length={}", bytes.len());
         let found = self.client.get_bytes(&asked).map_err(|error| self.unwritten(error))?;
@@ -248,9 +254,9 @@ impl<'a> Target<'a> {
                 true => self.zero(at, (to - from) as u64)?,
                 false => {
                     let data = path(route::VOLUME_DATA, &self.id);
-                    let written =
-                        self.client.put_bytes(&format!("{data}?offset={at}&import={}", self.import), &bytes[from..to]);
-                    self.count(written, (to - from) as u64)?;
+                    let data = format!("{data}?offset={at}&import={}", self.import);
+                    let written = self.writers.write(self.client, at, data, &bytes[from..to]);
+                    self.note_written(written)?;
                     self.data += (to - from) as u64;
                 }
             }
@@ -266,6 +272,7 @@ impl<'a> Target<'a> {
             self.done += length;
             return Ok(());
         }
+        self.in_order(offset)?;
         if self.was_incomplete {
             return self.free(offset, length);
         }
@@ -293,6 +300,7 @@ impl<'a> Target<'a> {
     }
 
     fn free(&mut self, offset: u64, length: u64) -> Result<(), TransferError> {
+        self.in_order(offset)?;
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let range = Range { offset: at, length: (end - at).min(ZEROS) };
@@ -326,6 +334,17 @@ impl<'a> Target<'a> {
                 Err(error) => return Err(self.unwritten(error)),
             }
         }
+    }
+
+    /// What was given before, and has bytes from there on, is written.
+    fn in_order(&mut self, offset: u64) -> Result<(), TransferError> {
+        let settled = self.writers.settle_before(offset);
+        self.note_written(settled)
+    }
+
+    fn note_written(&mut self, written: Result<u64, ClientError>) -> Result<(), TransferError> {
+        self.done += written.map_err(|error| self.unwritten(error))?;
+        Ok(())
     }
 
     fn count(&mut self, written: Result<Done, ClientError>, length: u64) -> Result<(), TransferError> {

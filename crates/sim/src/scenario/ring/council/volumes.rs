@@ -97,6 +97,7 @@ impl Council {
             revision,
             is_replica: false,
             is_encrypted: state.spec.is_encrypted,
+            live: None,
             map,
             layout,
             geometry,

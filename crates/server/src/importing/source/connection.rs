@@ -1,0 +1,392 @@
+//! One connection to an NBD server: its hello, and what is under way on it.
+
+use super::{Answer, Ask, Told, What};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tepal_gateway::nbd::address::{Address, Place};
+use tepal_gateway::nbd::wire::{
+    self, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, RequestHeader, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
+    allocation, chunk, command, handshake_flag, option, option_reply,
+};
+use tepal_model::text::shown;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, split};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, interval, timeout};
+
+/// A server that has been asked and is silent for so long is connected to anew.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Of the answer to an option, and of a text in an error: far more than a server has to say.
+const LONGEST_WORD: u32 = 64 << 10;
+/// Parts of the answer to an option.
+const MOST_PARTS: usize = 64;
+/// Bytes of one answer about zeros: 64 Ki runs.
+const MOST_RUNS: u32 = 512 << 10;
+
+trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Both for T {}
+
+type Stream = BufReader<Box<dyn Both>>;
+
+/// A server that has said hello.
+pub struct Connected {
+    stream: Stream,
+    /// Bytes that the export has.
+    pub size: u64,
+    /// The context `base:allocation`, if the server has it.
+    context: Option<u32>,
+}
+
+pub async fn connect(address: &Address) -> io::Result<Connected> {
+    let stream: Box<dyn Both> = match address.place() {
+        Place::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        Place::Tcp(host) => {
+            let stream = TcpStream::connect(host).await?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
+        }
+        Place::Tls(..) => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    let mut connected = Connected { stream: BufReader::with_capacity(64 << 10, stream), size: 0, context: None };
+    connected.negotiate(address.export()).await?;
+    Ok(connected)
+}
+
+fn nonsense(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// A part of the answer to an option: its kind, and its data.
+type Said = (u32, Vec<u8>);
+
+async fn word(stream: &mut (impl AsyncRead + Unpin), length: u32) -> io::Result<Vec<u8>> {
+    if length > LONGEST_WORD {
+        return Err(nonsense("a word of the server is too long"));
+    }
+    let mut bytes = vec![0; length as usize];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}
+
+impl Connected {
+    async fn negotiate(&mut self, export: &str) -> io::Result<()> {
+        if self.stream.read_u64().await? != INIT_MAGIC || self.stream.read_u64().await? != OPTION_MAGIC {
+            return Err(nonsense("what answers is no NBD server of today's kind"));
+        }
+        let flags = self.stream.read_u16().await? & (handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+        self.stream.write_u32(flags.into()).await?;
+        let name = export.as_bytes();
+        let named = [&(name.len() as u32).to_be_bytes()[..], name].concat();
+        if self.option(option::STRUCTURED_REPLY, &[]).await?.is_ok() {
+            let context = b"base:allocation";
+            let asked = [&named[..], &1u32.to_be_bytes(), &(context.len() as u32).to_be_bytes(), context].concat();
+            let said = self.option(option::SET_META_CONTEXT, &asked).await?.unwrap_or_default();
+            let is_it = |(kind, data): &&Said| *kind == option_reply::META_CONTEXT && data.get(4..) == Some(context);
+            let id = said.iter().find(is_it).and_then(|(_, data)| data.first_chunk());
+            self.context = id.map(|id| u32::from_be_bytes(*id));
+        }
+        let asked = [&named[..], &1u16.to_be_bytes(), &wire::info::BLOCK_SIZE.to_be_bytes()].concat();
+        let said = self.option(option::GO, &asked).await?;
+        let said = said.map_err(|refused| io::Error::other(format!("export '{}': {refused}", shown(export))))?;
+        let of_info = |info: u16| {
+            let is_it =
+                move |(kind, data): &&Said| *kind == option_reply::INFO && data.starts_with(&info.to_be_bytes());
+            said.iter().find(is_it).map(|(_, data)| &data[2..])
+        };
+        if let Some([_, _, _, _, _, _, _, _, most @ ..]) = of_info(wire::info::BLOCK_SIZE)
+            && let Some(most) = most.first_chunk().map(|most| u32::from_be_bytes(*most))
+            && u64::from(most) < super::READ
+        {
+            return Err(io::Error::other(format!("it gives only {most} bytes in one answer; 1 MiB are needed")));
+        }
+        let size = of_info(wire::info::EXPORT).and_then(|data| data.first_chunk());
+        let size = size.ok_or_else(|| nonsense("the server doesn't say how large the export is"))?;
+        self.size = u64::from_be_bytes(*size);
+        Ok(())
+    }
+
+    /// The parts of the answer to an option; or why it's refused.
+    async fn option(&mut self, asked: u32, data: &[u8]) -> io::Result<Result<Vec<Said>, String>> {
+        let head = [&OPTION_MAGIC.to_be_bytes()[..], &asked.to_be_bytes(), &(data.len() as u32).to_be_bytes()].concat();
+        self.stream.write_all(&[&head, data].concat()).await?;
+        let mut said = Vec::new();
+        while said.len() <= MOST_PARTS {
+            if self.stream.read_u64().await? != OPTION_REPLY_MAGIC || self.stream.read_u32().await? != asked {
+                return Err(nonsense("no answer to an option where one must begin"));
+            }
+            let (kind, length) = (self.stream.read_u32().await?, self.stream.read_u32().await?);
+            let data = word(&mut self.stream, length).await?;
+            match kind {
+                option_reply::ACK => return Ok(Ok(said)),
+                option_reply::ERR_TLS_REQUIRED => return Ok(Err("the server wants TLS".to_owned())),
+                option_reply::ERR_UNKNOWN => return Ok(Err("the server has none of that name".to_owned())),
+                kind if kind & option_reply::IS_ERROR != 0 => {
+                    let text = shown(&String::from_utf8_lossy(&data));
+                    return Ok(Err(format!("refused with error {kind:#x}: {text}")));
+                }
+                kind => said.push((kind, data)),
+            }
+        }
+        Err(nonsense("the answer to an option has no end"))
+    }
+
+    /// Answers until it breaks or is stopped: what broke it, and whether it had answered anything. What isn't answered then stays among
+    /// what is unanswered.
+    pub async fn serve(
+        self,
+        unanswered: &mut VecDeque<Ask>,
+        asked: &mut mpsc::UnboundedReceiver<Ask>,
+        stopped: impl Future<Output = ()>,
+    ) -> Option<(String, bool)> {
+        let under_way = Arc::new(UnderWay::default());
+        let (reader, mut writer) = split(self.stream);
+        let hearing = Hearing { reader, context: self.context, under_way: under_way.clone() };
+        let broken = {
+            let sending = send(&mut writer, self.context, &under_way, unanswered, asked);
+            tokio::select! {
+                error = hearing.hear_all() => Some(error.to_string()),
+                error = sending => Some(error.to_string()),
+                () = stopped => None,
+            }
+        };
+        let has_answered = under_way.answered.load(Ordering::Relaxed) > 0;
+        let left = std::mem::take(&mut *under_way.lock());
+        unanswered.extend(left.into_values().map(|pending| pending.ask));
+        broken.map(|reason| (reason, has_answered))
+    }
+}
+
+/// What was asked for and isn't answered.
+#[derive(Default)]
+struct UnderWay {
+    pending: Mutex<BTreeMap<u64, Pending>>,
+    answered: AtomicU64,
+}
+
+struct Pending {
+    ask: Ask,
+    bytes: Vec<u8>,
+    filled: usize,
+    runs: Vec<(u64, bool)>,
+}
+
+impl UnderWay {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, cookie: u64, ask: Ask) {
+        let length = match ask.what {
+            What::Bytes => (ask.range.end - ask.range.start) as usize,
+            What::Zeros => 0,
+        };
+        self.lock().insert(cookie, Pending { ask, bytes: vec![0; length], filled: 0, runs: Vec::new() });
+    }
+
+    /// What is asked for by that, if it's of this kind.
+    fn with<T>(&self, cookie: u64, what: What, work: impl FnOnce(&mut Pending) -> Option<T>) -> io::Result<T> {
+        let mut pending = self.lock();
+        let found = pending.get_mut(&cookie).filter(|pending| pending.ask.what == what).and_then(work);
+        found.ok_or_else(|| nonsense("an answer to nothing that was asked"))
+    }
+
+    fn end(&self, cookie: u64, answer: Option<Answer>) -> io::Result<()> {
+        let pending = self.lock().remove(&cookie);
+        let Pending { ask, bytes, filled, runs } =
+            pending.ok_or_else(|| nonsense("the end of an answer to nothing that was asked"))?;
+        let wanted = ask.range.end - ask.range.start;
+        let is_whole = match ask.what {
+            What::Bytes => filled == bytes.len(),
+            What::Zeros => runs.iter().any(|(length, _)| *length > 0),
+        };
+        let answer = match answer {
+            Some(refused) => refused,
+            None if !is_whole => {
+                self.begin(cookie, ask);
+                return Err(nonsense("an answer has too few bytes"));
+            }
+            None if ask.what == What::Bytes => Ok(Told::Bytes(bytes)),
+            None => {
+                // It may tell of more than was asked for.
+                let mut left = wanted;
+                let cut = |(length, is_zero): (u64, bool)| {
+                    let length = length.min(left);
+                    left -= length;
+                    (length, is_zero)
+                };
+                Ok(Told::Zeros(runs.into_iter().map(cut).filter(|(length, _)| *length > 0).collect()))
+            }
+        };
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        let _ = ask.answer.send(answer); // nobody may wait for it any more
+        Ok(())
+    }
+}
+
+/// Sends what is asked for, until that fails or nothing is heard for long.
+async fn send(
+    writer: &mut (impl AsyncWrite + Unpin),
+    context: Option<u32>,
+    under_way: &UnderWay,
+    unanswered: &mut VecDeque<Ask>,
+    asked: &mut mpsc::UnboundedReceiver<Ask>,
+) -> io::Error {
+    let (mut cookie, mut look) = (0, interval(LOOK));
+    let (mut heard, mut since) = (0, Instant::now());
+    loop {
+        let ask = match unanswered.pop_front() {
+            Some(ask) => ask,
+            None => tokio::select! {
+                Some(ask) = asked.recv() => ask,
+                _ = look.tick() => {
+                    let (now, is_idle) = (under_way.answered.load(Ordering::Relaxed), under_way.lock().is_empty());
+                    if is_idle || now != heard {
+                        (heard, since) = (now, Instant::now());
+                    } else if since.elapsed() > PATIENCE {
+                        return io::Error::new(io::ErrorKind::TimedOut, "the server is silent");
+                    }
+                    continue;
+                }
+            },
+        };
+        if ask.what == What::Zeros && context.is_none() {
+            let _ = ask.answer.send(Ok(Told::Zeros(vec![(ask.range.end - ask.range.start, false)])));
+            continue;
+        }
+        cookie += 1;
+        let kind = match ask.what {
+            What::Bytes => command::READ,
+            What::Zeros => command::BLOCK_STATUS,
+        };
+        let (offset, length) = (ask.range.start, (ask.range.end - ask.range.start) as u32);
+        under_way.begin(cookie, ask);
+        let head = RequestHeader { flags: 0, kind, cookie, offset, length }.encode();
+        match timeout(PATIENCE, writer.write_all(&head)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error,
+            Err(_) => return io::Error::new(io::ErrorKind::TimedOut, "the server takes no requests"),
+        }
+    }
+}
+
+struct Hearing<R> {
+    reader: R,
+    context: Option<u32>,
+    under_way: Arc<UnderWay>,
+}
+
+impl<R: AsyncRead + Unpin> Hearing<R> {
+    /// Until it breaks.
+    async fn hear_all(mut self) -> io::Error {
+        loop {
+            if let Err(error) = self.hear().await {
+                return error;
+            }
+        }
+    }
+
+    /// One reply, or one chunk of one.
+    async fn hear(&mut self) -> io::Result<()> {
+        match self.reader.read_u32().await? {
+            SIMPLE_REPLY_MAGIC => {
+                let (error, cookie) = (self.reader.read_u32().await?, self.reader.read_u64().await?);
+                if error != 0 {
+                    return self.under_way.end(cookie, Some(Err(refusal(error, &[]))));
+                }
+                let length = self.under_way.with(cookie, What::Bytes, |pending| Some(pending.bytes.len()))?;
+                self.hear_bytes(cookie, 0, length).await?;
+                self.under_way.end(cookie, None)
+            }
+            STRUCTURED_REPLY_MAGIC => self.hear_chunk().await,
+            _ => Err(nonsense("no reply where one must begin")),
+        }
+    }
+
+    /// These bytes of a read, which come once each.
+    async fn hear_bytes(&mut self, cookie: u64, from: usize, length: usize) -> io::Result<()> {
+        self.room_for(cookie, from, length)?;
+        let mut bytes = vec![0; length];
+        self.reader.read_exact(&mut bytes).await?;
+        self.under_way.with(cookie, What::Bytes, |pending| {
+            pending.bytes.get_mut(from..from + length)?.copy_from_slice(&bytes);
+            Some(())
+        })
+    }
+
+    fn room_for(&self, cookie: u64, from: usize, length: usize) -> io::Result<()> {
+        self.under_way.with(cookie, What::Bytes, |pending| {
+            let end = from.checked_add(length).filter(|end| *end <= pending.bytes.len());
+            let filled = pending.filled.checked_add(length).filter(|filled| *filled <= pending.bytes.len());
+            pending.filled = end.and(filled)?;
+            Some(())
+        })
+    }
+
+    fn place(&self, cookie: u64, offset: u64) -> io::Result<usize> {
+        self.under_way
+            .with(cookie, What::Bytes, |pending| usize::try_from(offset.checked_sub(pending.ask.range.start)?).ok())
+    }
+
+    async fn hear_chunk(&mut self) -> io::Result<()> {
+        let (flags, kind) = (self.reader.read_u16().await?, self.reader.read_u16().await?);
+        let (cookie, length) = (self.reader.read_u64().await?, self.reader.read_u32().await?);
+        match kind {
+            chunk::NONE if length == 0 => {}
+            chunk::OFFSET_DATA if length > 8 => {
+                let offset = self.reader.read_u64().await?;
+                let from = self.place(cookie, offset)?;
+                self.hear_bytes(cookie, from, length as usize - 8).await?;
+            }
+            chunk::OFFSET_HOLE if length == 12 => {
+                let (offset, hole) = (self.reader.read_u64().await?, self.reader.read_u32().await?);
+                let from = self.place(cookie, offset)?;
+                self.room_for(cookie, from, hole as usize)?; // it's zeros already
+            }
+            chunk::BLOCK_STATUS if (12..=MOST_RUNS).contains(&length) && (length - 4).is_multiple_of(8) => {
+                self.hear_runs(cookie, (length - 4) / 8).await?;
+            }
+            kind if kind & chunk::IS_ERROR != 0 && length >= 6 => {
+                let said = word(&mut self.reader, length).await?;
+                let (error, after) = said.split_first_chunk().ok_or_else(|| nonsense("an error without a number"))?;
+                let text = after.split_first_chunk().map_or(&[][..], |(long, rest)| {
+                    rest.get(..usize::from(u16::from_be_bytes(*long))).unwrap_or_default()
+                });
+                let refused = refusal(u32::from_be_bytes(*error).max(1), text);
+                if flags & chunk::DONE == 0 {
+                    // The rest of this answer would be one to nothing that was asked.
+                    return Err(io::Error::other(refused));
+                }
+                return self.under_way.end(cookie, Some(Err(refused)));
+            }
+            _ => return Err(nonsense("a part of a reply that nobody asked for")),
+        }
+        if flags & chunk::DONE == 0 { Ok(()) } else { self.under_way.end(cookie, None) }
+    }
+
+    async fn hear_runs(&mut self, cookie: u64, count: u32) -> io::Result<()> {
+        let context = self.reader.read_u32().await?;
+        let mut runs = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let (length, flags) = (self.reader.read_u32().await?, self.reader.read_u32().await?);
+            runs.push((u64::from(length), flags & allocation::ZERO != 0));
+        }
+        self.under_way.with(cookie, What::Zeros, |pending| {
+            // One answer of the context that was asked for.
+            (Some(context) == self.context && pending.runs.is_empty()).then(|| pending.runs = runs)
+        })
+    }
+}
+
+/// What a server says instead of an answer. Its numbers are Linux's.
+fn refusal(error: u32, text: &[u8]) -> String {
+    let reason = io::Error::from_raw_os_error(i32::try_from(error).unwrap_or(5));
+    let text = shown(&String::from_utf8_lossy(text));
+    let said = if text.is_empty() { String::new() } else { format!(" ({text})") };
+    format!("the server answers: {reason}{said}")
+}

@@ -1,0 +1,278 @@
+//! Volumes that are used while they are imported, from a place that is slow, stands still, and goes away.
+
+use super::{MIB, bytes};
+use crate::cluster::{Cluster, Plan};
+use crate::nbd::{Nbd, mixed, noise};
+use crate::need;
+use crate::program::{self, Ended, until};
+use crate::servers::ring::Ring;
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+const SIZE: usize = 48 * MIB;
+const LONG: Duration = Duration::from_secs(120);
+/// So that an import takes some seconds.
+const SLOW: u64 = 6 << 20;
+
+/// An NBD server that has a disk, and can be told to stand still, or be killed and started again.
+struct Old {
+    folder: PathBuf,
+    rate: u64,
+    server: Option<Child>,
+}
+
+impl Old {
+    fn new(folder: &Path, content: &[u8], rate: u64) -> Old {
+        let file = File::create(folder.join("old.raw")).expect("space");
+        file.set_len(content.len() as u64).expect("space");
+        for (piece, at) in content.chunks(64 << 10).zip((0..).step_by(64 << 10)) {
+            if piece.iter().any(|byte| *byte != 0) {
+                file.write_all_at(piece, at).expect("space");
+            }
+        }
+        let mut old = Old { folder: folder.to_owned(), rate, server: None };
+        old.start();
+        old
+    }
+
+    fn start(&mut self) {
+        let _ = std::fs::remove_file(self.socket());
+        let mut command = program::command("qemu-nbd", ["--read-only", "--persistent", "--shared=0", "--socket"]);
+        command.arg(self.socket());
+        command.args(["--object", &format!("throttle-group,id=t,x-bps-total={}", self.rate), "--image-opts"]);
+        let disk = self.folder.join("old.raw");
+        command.arg(format!("driver=throttle,throttle-group=t,file.driver=file,file.filename={}", disk.display()));
+        self.server = Some(program::spawn(&mut command));
+        until("the old place to answer", LONG, || std::os::unix::net::UnixStream::connect(self.socket()).ok());
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("old.sock")
+    }
+
+    fn address(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket().display())
+    }
+
+    fn stand_still(&self) {
+        program::signal_group(self.server.as_ref().expect("it runs"), libc::SIGSTOP);
+    }
+
+    fn go_on(&self) {
+        program::signal_group(self.server.as_ref().expect("it runs"), libc::SIGCONT);
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            program::kill_group(&mut server);
+        }
+    }
+}
+
+impl Drop for Old {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Noise with holes in it.
+fn content() -> Vec<u8> {
+    let mut content = noise(7, SIZE);
+    content[5 * MIB..9 * MIB].fill(0);
+    content[SIZE - 3 * MIB..SIZE - MIB].fill(0);
+    content
+}
+
+/// One client's requests, one after the other, and what it expects to read.
+struct Client {
+    model: Vec<u8>,
+    random: u64,
+}
+
+impl Client {
+    fn new(seed: u64) -> Client {
+        Client { model: content(), random: seed }
+    }
+
+    fn draw(&mut self, below: usize) -> usize {
+        self.random = mixed(self.random);
+        (self.random % below as u64) as usize
+    }
+
+    fn acts(&mut self, disk: &mut Nbd) {
+        let lengths = [1, 700, 4096, 65_536, 300_000];
+        let length = lengths[self.draw(lengths.len())];
+        let mut at = self.draw(SIZE - length);
+        if self.draw(2) == 0 {
+            at = at / 4096 * 4096;
+        }
+        let (range, offset) = (at..at + length, at as u64);
+        match self.draw(8) {
+            0..3 => {
+                let data = noise(self.random, length);
+                self.model[range].copy_from_slice(&data);
+                disk.write_through(offset, &data).expect("written");
+            }
+            3 => {
+                self.model[range].fill(0);
+                disk.write_zeroes(offset, length as u32).expect("zeroed");
+                disk.flush().expect("flushed");
+            }
+            _ => {
+                let found = disk.read(offset, length as u32).expect("read");
+                let differs = found.iter().zip(&self.model[range]).position(|(one, other)| one != other);
+                assert_eq!(differs.map(|differs| at + differs), None, "of {length} bytes at {at}");
+            }
+        }
+    }
+}
+
+fn import(cluster: &Cluster, old: &Old, options: &[&str]) -> Ended {
+    let address = old.address();
+    cluster.tepal(&[&["volume", "import", "v", "--from", &address, "--live", "--no-wait"], options].concat())
+}
+
+fn until_whole(what: impl Fn() -> Value) {
+    until("all of it to be there", LONG, || what()["live"].is_null().then_some(()));
+}
+
+/// Stories in one: what is written stays, what isn't there comes from the old place whenever that answers, and nothing of it is lost when
+/// this server or that one is killed.
+#[test]
+fn a_volume_is_right_for_its_client_while_all_that_serves_it_is_killed() {
+    need!("qemu-nbd");
+    let mut cluster = Plan::default().up();
+    let mut old = Old::new(cluster.folder(), &content(), SLOW);
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    let mut client = Client::new(1);
+    for round in 0..4 {
+        let mut disk = cluster.connect("v");
+        (0..60).for_each(|_| client.acts(&mut disk));
+        match round % 2 {
+            0 => {
+                cluster.kill();
+                cluster.start();
+            }
+            _ => {
+                old.kill();
+                old.start();
+            }
+        }
+    }
+    let mut disk = cluster.connect("v");
+    while !cluster.volume("v")["live"].is_null() {
+        (0..20).for_each(|_| client.acts(&mut disk));
+    }
+    old.kill();
+    assert!(bytes(&cluster, "v") == client.model);
+    cluster.tepal(&["snapshot", "create", "v@a"]).succeeded();
+    cluster.kill();
+    cluster.start();
+    assert!(bytes(&cluster, "v") == client.model);
+    cluster.scrub_finds_nothing("v");
+    cluster.stop_and_check_drives();
+}
+
+/// The old place stands still: what is here goes on, what isn't waits, and is right when the old place goes on.
+#[test]
+fn what_needs_an_old_place_that_stands_still_waits_for_it() {
+    need!("qemu-nbd");
+    let cluster = Plan::default().up();
+    let old = Old::new(cluster.folder(), &content(), SLOW);
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    cluster.tepal(&["volume", "pause", "v"]).succeeded();
+    old.stand_still();
+    let (mut disk, at) = (cluster.connect("v"), (40 * MIB) as u64);
+    disk.write(at, &[5; 8192]).expect("whole blocks need nothing of it");
+    assert_eq!(disk.read(at, 8192).expect("it's here"), [5; 8192]);
+    let reading = std::thread::spawn(move || {
+        let found = disk.read(at - 4096, 4 * 4096).expect("in the end");
+        (found, disk)
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!reading.is_finished(), "nobody knows what is there");
+    old.go_on();
+    let (found, mut disk) = reading.join().expect("no panic");
+    let mut expected = content();
+    expected[at as usize..][..8192].fill(5);
+    assert!(found[..] == expected[at as usize - 4096..][..4 * 4096]);
+    assert_eq!(cluster.volume("v")["live"]["state"], "paused");
+    disk.trim(at, 8192).expect("taken");
+    cluster.tepal(&["volume", "resume", "v"]).succeeded();
+    until_whole(|| cluster.volume("v"));
+    assert!(bytes(&cluster, "v") == expected, "a discard is a hint, and isn't taken before the end");
+    assert!(
+        cluster.volume("v")["allocated"].as_u64().expect("a number") < 2 * (SIZE - 5 * MIB) as u64,
+        "holes stay holes"
+    );
+}
+
+#[test]
+fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
+    need!("qemu-nbd");
+    let cluster = Plan::default().up();
+    let mut old = Old::new(cluster.folder(), &content(), SLOW);
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    let refusals: [&[&str]; 4] = [
+        &["snapshot", "create", "v@a"],
+        &["volume", "resize", "v", "96M"],
+        &["volume", "relayout", "v", "--layout", "stripe"],
+        &["volume", "import", "v", "--from", &old.address(), "--live"],
+    ];
+    for refused in refusals {
+        let error = cluster.tepal(refused).refused(1);
+        assert!(error.contains("volume 'v' is still being imported") || error.contains("exists already"), "{error}");
+    }
+    cluster.tepal(&["volume", "cancel", "v"]).succeeded();
+    let mut disk = cluster.connect("v");
+    disk.write((40 * MIB) as u64, &[5; 4096]).expect("it's a place of its own");
+    disk.read((41 * MIB) as u64, 4096).expect_err("it isn't here, and won't come");
+    assert_eq!(disk.read((40 * MIB) as u64, 4096).expect("it's here"), [5; 4096]);
+    let shown = cluster.tepal(&["volume", "show", "v"]).succeeded();
+    assert!(shown.contains("is cancelled"), "{shown}");
+    cluster.tepal(&["volume", "resume", "v"]).succeeded();
+    until_whole(|| cluster.volume("v"));
+    old.kill();
+    let mut expected = content();
+    expected[40 * MIB..][..4096].fill(5);
+    assert!(bytes(&cluster, "v") == expected);
+    let error = cluster.tepal(&["volume", "import", "w", "--from", &old.address(), "--live"]).refused(1);
+    assert!(
+        error.contains("old.sock") && cluster.ask(&["volume", "ls"]).as_array().expect("a list").len() == 1,
+        "{error}"
+    );
+    let error = cluster.tepal(&["volume", "import", "w", "--from", "disk.qcow2", "--live"]).refused(1);
+    assert!(error.contains("qemu-nbd"), "{error}");
+}
+
+/// Clients at three servers, of which one after the other is killed.
+#[test]
+fn an_import_goes_on_at_another_server_when_one_is_killed() {
+    need!("qemu-nbd");
+    let ring = Ring::up(3);
+    ring.wait_until_all_are_up(1);
+    let old = Old::new(&ring.dir(), &content(), SLOW);
+    let from = old.address();
+    let begin = ["volume", "import", "v", "--from", &from, "--live", "--no-wait", "--layout", "mirror:2"];
+    ring.ask(1, &begin).succeeded();
+    let mut client = Client::new(3);
+    for round in 0..6 {
+        let server = round % 3 + 1;
+        let mut disk = ring.connect(server, "v");
+        (0..40).for_each(|_| client.acts(&mut disk));
+        if round < 3 {
+            ring.kill(server);
+            ring.start(&[server]);
+            ring.wait_until_all_are_up(server % 3 + 1);
+        }
+    }
+    until_whole(|| ring.json(2, &["volume", "show", "v"]));
+    drop(old);
+    for server in 1..=3 {
+        assert!(super::content(&mut ring.connect(server, "v")) == client.model, "at s{server}");
+    }
+}
