@@ -1,6 +1,7 @@
 //! The tables of [`Access`], which have rows and checksums as all other records do.
 
 use super::digest::of;
+use super::realm::{self, RealmChange};
 use super::rows::{Record, all, delete, integer, optional, parse, put, text};
 use crate::access::{
     Access, AuthorityRecord, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash, Limited, LimitsRecord,
@@ -27,6 +28,7 @@ pub enum AccessChange {
     LimitsGone(Limited),
     JoinToken(Arc<JoinTokenRecord>),
     JoinTokenGone(KeyHash),
+    Realm(RealmChange),
 }
 
 impl Record for AuthorityRecord {
@@ -172,6 +174,7 @@ impl AccessChange {
             AccessChange::LimitsGone(of) => delete(connection, LimitsRecord::TABLE, "subject", text(of)),
             AccessChange::JoinToken(record) => put(connection, &**record),
             AccessChange::JoinTokenGone(hash) => delete(connection, JoinTokenRecord::TABLE, "hash", text(hash)),
+            AccessChange::Realm(change) => change.write(connection),
         }
     }
 
@@ -220,6 +223,7 @@ impl AccessChange {
             AccessChange::JoinTokenGone(hash) => {
                 (JoinTokenRecord::TABLE, hash.to_string(), old(before.join_tokens.get(hash)), 0)
             }
+            AccessChange::Realm(change) => change.step(before),
         }
     }
 }
@@ -233,7 +237,9 @@ pub fn all_of(access: &Access) -> impl Iterator<Item = AccessChange> {
     let keys = access.volume_keys.values().cloned().map(AccessChange::VolumeKey);
     let limits = access.limits.values().cloned().map(AccessChange::Limits);
     let tokens = access.join_tokens.values().cloned().map(AccessChange::JoinToken);
-    authorities.chain(identities).chain(grants).chain(reservations).chain(keys).chain(limits).chain(tokens)
+    let realm = realm::all_of(access).map(AccessChange::Realm);
+    let own = authorities.chain(identities).chain(grants).chain(reservations);
+    own.chain(keys).chain(limits).chain(tokens).chain(realm)
 }
 
 /// The checksum of each record.
@@ -242,7 +248,7 @@ pub fn sums(access: &Access) -> impl Iterator<Item = u32> {
     let others = access.grants.values().map(of).chain(access.reservations.values().map(of));
     let others = others.chain(access.volume_keys.values().map(of)).chain(access.limits.values().map(of));
     let others = others.chain(access.join_tokens.values().map(of));
-    authorities.chain(access.identities.values().map(of)).chain(others)
+    authorities.chain(access.identities.values().map(of)).chain(others).chain(realm::sums(access))
 }
 
 pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
@@ -268,5 +274,6 @@ pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
     for record in all::<LimitsRecord>(connection)? {
         access.limits.insert(record.of.clone(), Arc::new(record));
     }
+    realm::load(connection, &mut access)?;
     Ok(access)
 }

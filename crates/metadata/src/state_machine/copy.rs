@@ -117,6 +117,14 @@ impl Writer {
         self.above.extend_from_slice(cells);
     }
 
+    fn rows(&mut self, table: &str, columns: &[&str], rows: &[Vec<Value>]) {
+        self.begin(table, columns, rows.len());
+        for values in rows {
+            let cells: Vec<Cell> = values.iter().map(|value| self.cell(value)).collect();
+            self.row(&cells);
+        }
+    }
+
     fn records<R: Record>(&mut self, records: impl ExactSizeIterator<Item = Vec<Value>>) {
         self.begin(R::TABLE, R::COLUMNS, records.len());
         for values in records {
@@ -198,6 +206,7 @@ pub fn encode(state: &State) -> Vec<u8> {
     writer.records::<crate::access::VolumeKeyRecord>(keys);
     writer.records::<crate::access::LimitsRecord>(access.limits.values().map(|record| record.values()));
     writer.records::<crate::access::JoinTokenRecord>(access.join_tokens.values().map(|record| record.values()));
+    super::realm::rows_of(access, |table, columns, rows| writer.rows(table, columns, &rows));
     put_schedules(&mut writer, &state.schedules);
     writer.begin("counters", &["name", "next"], counters.len());
     for counter in counters {

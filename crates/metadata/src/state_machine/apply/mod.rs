@@ -48,6 +48,9 @@ mod move_tests;
 mod moves;
 pub mod once;
 pub mod place;
+mod realm;
+#[cfg(test)]
+mod realm_tests;
 #[cfg(test)]
 mod replace_tests;
 mod replacing;
