@@ -30,9 +30,9 @@ pub struct SectorCipher {
 /// By which instructions.
 enum Way {
     #[cfg(target_arch = "x86_64")]
-    Wide(wide::WideCipher),
+    Wide(Box<wide::WideCipher>),
     /// By those that the library finds.
-    Library { data: Aes256, tweak: Aes256 },
+    Library { data: Box<Aes256>, tweak: Box<Aes256> },
 }
 
 /// The halves of a key are the same, which IEEE 1619 forbids.
@@ -49,7 +49,7 @@ impl SectorCipher {
         }
         #[cfg(target_arch = "x86_64")]
         if let Some(cipher) = wide::WideCipher::new(key) {
-            return Ok(SectorCipher { way: Way::Wide(cipher) });
+            return Ok(SectorCipher { way: Way::Wide(Box::new(cipher)) });
         }
         Ok(SectorCipher { way: of_library(key) })
     }
@@ -127,7 +127,7 @@ impl SectorCipher {
 
 fn of_library(key: &[u8; KEY]) -> Way {
     let (data, tweak) = key.split_at(KEY / 2);
-    let half = |half: &[u8]| Aes256::new_from_slice(half).expect("half of a key has 32 bytes");
+    let half = |half: &[u8]| Box::new(Aes256::new_from_slice(half).expect("half of a key has 32 bytes"));
     Way::Library { data: half(data), tweak: half(tweak) }
 }
 

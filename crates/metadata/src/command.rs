@@ -591,16 +591,7 @@ impl Command {
             Command::Once { command, .. } | Command::IfMatch { command, .. } => CONDITIONS.max(command.version()),
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
-            Command::Grant { .. }
-            | Command::GrantOn { .. }
-            | Command::WithdrawOn { .. }
-            | Command::SetPoolKey { .. }
-            | Command::RotateAuthority { .. }
-            | Command::LeaveAuthority { .. }
-            | Command::RemoveAuthority { .. }
-            | Command::AddOutsideAuthority { .. }
-            | Command::RemoveOutsideAuthority { .. }
-            | Command::AddOutsideIdentity { .. } => REALM,
+            _ if self.is_of_realm() => REALM,
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 JOIN_TOKENS
             }
@@ -665,6 +656,22 @@ impl Command {
             Command::BeginMigration { alone: true, .. } => ALONE,
             _ => 1,
         }
+    }
+
+    fn is_of_realm(&self) -> bool {
+        matches!(
+            self,
+            Command::Grant { .. }
+                | Command::GrantOn { .. }
+                | Command::WithdrawOn { .. }
+                | Command::SetPoolKey { .. }
+                | Command::RotateAuthority { .. }
+                | Command::LeaveAuthority { .. }
+                | Command::RemoveAuthority { .. }
+                | Command::AddOutsideAuthority { .. }
+                | Command::RemoveOutsideAuthority { .. }
+                | Command::AddOutsideIdentity { .. }
+        )
     }
 
     /// The volume or snapshot that has to be there already.

@@ -85,6 +85,11 @@ impl State {
         }
     }
 
+    /// Of nothing but who may do what, as somebody has heard it who takes no part in agreeing.
+    pub fn of_access(access: Access) -> State {
+        State { access: Arc::new(access), ..State::before_everything() }
+    }
+
     /// Whether the first command has been applied; a cluster's id is never 0.
     pub(crate) fn is_set_up(&self) -> bool {
         self.cluster.id != ClusterId(0)

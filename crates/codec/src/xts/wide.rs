@@ -7,11 +7,11 @@
 
 use super::{KEY, SECTOR};
 use std::arch::x86_64::{
-    __m128i, __m512i, _mm_aesimc_si128, _mm_aeskeygenassist_si128,
-    _mm_shuffle_epi32, _mm_slli_si128, _mm_xor_si128, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128,
-    _mm512_aesenc_epi128, _mm512_aesenclast_epi128, _mm512_broadcast_i32x4, _mm512_loadu_si512,
-    _mm512_maskz_slli_epi64, _mm512_or_si512, _mm512_set_epi64, _mm512_setzero_si512, _mm512_shuffle_epi32,
-    _mm512_slli_epi64, _mm512_srli_epi64, _mm512_storeu_si512, _mm512_test_epi64_mask, _mm512_xor_si512,
+    __m128i, __m512i, _mm_aesimc_si128, _mm_aeskeygenassist_si128, _mm_shuffle_epi32, _mm_slli_si128, _mm_xor_si128,
+    _mm512_aesdec_epi128, _mm512_aesdeclast_epi128, _mm512_aesenc_epi128, _mm512_aesenclast_epi128,
+    _mm512_broadcast_i32x4, _mm512_loadu_si512, _mm512_maskz_slli_epi64, _mm512_or_si512, _mm512_set_epi64,
+    _mm512_setzero_si512, _mm512_shuffle_epi32, _mm512_slli_epi64, _mm512_srli_epi64, _mm512_storeu_si512,
+    _mm512_test_epi64_mask, _mm512_xor_si512,
 };
 use zeroize::Zeroize;
 
@@ -208,16 +208,8 @@ fn tweaks(begin: u128) -> [__m512i; WIDE] {
     let (one, two) = (double(begin), double(double(begin)));
     let three = double(two);
     let (low, high) = (|tweak: u128| tweak as i64, |tweak: u128| (tweak >> 64) as i64);
-    let mut four = _mm512_set_epi64(
-        high(three),
-        low(three),
-        high(two),
-        low(two),
-        high(one),
-        low(one),
-        high(begin),
-        low(begin),
-    );
+    let mut four =
+        _mm512_set_epi64(high(three), low(three), high(two), low(two), high(one), low(one), high(begin), low(begin));
     let mut all = [four; WIDE];
     for next in &mut all[1..] {
         // Times 2^4: what leaves the lower half enters the upper one, and what leaves that comes back as 0x87 times itself.
@@ -274,17 +266,18 @@ fn schedule(key: &[u8]) -> Schedule {
     let (mut even, mut odd) = (half(0), half(16));
     let mut all = [[0; 2]; ROUNDS];
     (all[0], all[1]) = (kept(even), kept(odd));
+    macro_rules! even {
+        ($at:literal, $constant:literal) => {
+            let other = _mm_shuffle_epi32::<0xff>(_mm_aeskeygenassist_si128::<$constant>(odd));
+            even = _mm_xor_si128(spread(even), other);
+            all[$at] = kept(even);
+        };
+    }
     macro_rules! pair {
         ($at:literal, $constant:literal) => {
-            even = _mm_xor_si128(
-                spread(even),
-                _mm_shuffle_epi32::<0xff>(_mm_aeskeygenassist_si128::<$constant>(odd)),
-            );
-            all[$at] = kept(even);
-            if $at + 1 < ROUNDS {
-                odd = _mm_xor_si128(spread(odd), _mm_shuffle_epi32::<0xaa>(_mm_aeskeygenassist_si128::<0>(even)));
-                all[$at + 1] = kept(odd);
-            }
+            even!($at, $constant);
+            odd = _mm_xor_si128(spread(odd), _mm_shuffle_epi32::<0xaa>(_mm_aeskeygenassist_si128::<0>(even)));
+            all[$at + 1] = kept(odd);
         };
     }
     pair!(2, 0x01);
@@ -293,7 +286,7 @@ fn schedule(key: &[u8]) -> Schedule {
     pair!(8, 0x08);
     pair!(10, 0x10);
     pair!(12, 0x20);
-    pair!(14, 0x40);
+    even!(14, 0x40);
     all
 }
 

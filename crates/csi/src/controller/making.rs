@@ -163,6 +163,7 @@ impl Wanted<'_> {
             layout: self.parameters.layout.as_ref().map(ToString::to_string),
             pool: pool.clone(),
             key: self.parameters.key.clone(),
+            plain: false,
         };
         driver.cluster.create_volume(&asked).map_err(|failure| match failure.is_not_found() {
             // It's a parameter that is wrong; what wasn't found is no thing that the call is about.

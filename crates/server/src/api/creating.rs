@@ -5,7 +5,8 @@ use super::extract::Input;
 use super::failure::Failure;
 use super::types::{BY_ID, CreateVolume, ErrorKind, VolumeInfo};
 use super::volumes::one;
-use super::{Context, Shared, health_text};
+use super::{Context, Shared, Who, health_text, host};
+use axum::Extension;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,16 +22,22 @@ const ONE_DRIVE: Duration = Duration::from_secs(15);
 
 pub async fn create(
     Extract(context): Extract<Shared>,
+    who: Option<Extension<Who>>,
     Input(volume): Input<CreateVolume>,
 ) -> Result<Tagged<VolumeInfo>, Failure> {
-    let CreateVolume { name, size, layout, pool, key } = volume;
+    let CreateVolume { name, size, layout, pool, key, plain } = volume;
     let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    host::may_create(&context.parts.metadata.state(), who.as_deref(), &pool)?;
+    if plain && key.is_some() {
+        return Err(Failure::bad("a volume is encrypted by a key, or plain: not both".to_owned()));
+    }
     wait_for_drives(&context, &pool).await?;
     let state = context.parts.metadata.state();
     let by_default = if layout.is_none() { two_copies(&state, &pool) } else { None };
     let is_by_default = by_default.is_some();
     let layout = layout.or(by_default);
-    let command = match key {
+    let of_pool = || state.access.pool_keys.get(&pool).filter(|_| !plain).map(|record| record.key.clone());
+    let command = match key.or_else(of_pool) {
         None => Command::CreateVolume { name: name.clone(), size, layout, pool: pool.clone() },
         Some(key) => {
             let mut others = state.access.volume_keys.values();

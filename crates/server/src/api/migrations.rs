@@ -291,7 +291,7 @@ pub async fn list(context: Extract<Shared>, scope: Scope) -> Json<Vec<MigrationI
     if !state.active_volumes().any(|record| state.migration_of(record).is_some()) {
         return Json(Vec::new());
     }
-    let (_, volumes) = volumes::page(&context, scope, route::VOLUMES, &VolumesQuery::default()).await;
+    let (_, volumes) = volumes::page(&context, scope, None, (route::VOLUMES, &VolumesQuery::default())).await;
     let info = |volume: VolumeInfo| {
         let record = state.migration_of(state.volumes.get(&VolumeId(volume.id))?)?;
         Some(MigrationInfo {

@@ -10,11 +10,12 @@ use super::types::{
     VolumeInfo, VolumeState, VolumesQuery, path, route,
 };
 use super::users::{self, Users};
-use super::{Context, Shared, health_text, migrations, replication, snapshots};
+use super::{Context, Shared, Who, health_text, host, migrations, replication, snapshots};
 use crate::drives::{Filled, Fullness};
 use crate::news::in_a_moment;
 use crate::volumes::NotServed;
 use crate::world::ServerWorld;
+use axum::Extension;
 use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Uri;
@@ -28,15 +29,21 @@ use tepal_model::{DriveId, Limits};
 pub async fn list(
     Extract(context): Extract<Shared>,
     scope: Scope,
+    who: Option<Extension<Who>>,
     uri: Uri,
     Options(query): Options<VolumesQuery>,
 ) -> impl IntoResponse {
-    let (total, listed) = page(&context, scope, &uri.to_string(), &query).await;
+    let (total, listed) = page(&context, scope, who.as_deref(), (&uri.to_string(), &query)).await;
     ([(TOTAL, total.to_string())], Json(listed))
 }
 
 /// How many there are in all pages, and those of one. `asked`: the path and query by which it's asked for.
-pub async fn page(context: &Context, scope: Scope, asked: &str, query: &VolumesQuery) -> (usize, Vec<VolumeInfo>) {
+pub async fn page(
+    context: &Context,
+    scope: Scope,
+    who: Option<&Who>,
+    (asked, query): (&str, &VolumesQuery),
+) -> (usize, Vec<VolumeInfo>) {
     let others = match scope {
         Scope::Cluster => context.ask_others::<Vec<VolumeInfo>>(asked).await,
         Scope::Own => Vec::new(),
@@ -46,7 +53,10 @@ pub async fn page(context: &Context, scope: Scope, asked: &str, query: &VolumesQ
         elsewhere.entry(said.id).or_default().push(said);
     }
     let state = context.parts.metadata.state();
-    let is_wanted = |record: &&Arc<VolumeRecord>| query.contains.as_ref().is_none_or(|part| record.name.contains(part));
+    let is_wanted = |record: &&Arc<VolumeRecord>| {
+        let is_named = query.contains.as_ref().is_none_or(|part| record.name.contains(part));
+        is_named && host::may_know(&state, who, record.id)
+    };
     let mut wanted: Vec<&Arc<VolumeRecord>> = state.active_volumes().filter(is_wanted).collect();
     wanted.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let total = wanted.len();

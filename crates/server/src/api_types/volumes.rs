@@ -245,10 +245,13 @@ pub struct CreateVolume {
     /// `default`, if not said.
     #[serde(default)]
     pub pool: Option<String>,
-    /// The name of a key that the server which is asked has: the volume is encrypted, and its own key wrapped by this one. Not encrypted,
-    /// if not said.
+    /// The name of a key that the server which is asked has: the volume is encrypted, and its own key wrapped by this one. The
+    /// pool's, if not said; not encrypted, if that has none.
     #[serde(default)]
     pub key: Option<String>,
+    /// Not encrypted, whatever key the pool has.
+    #[serde(default)]
+    pub plain: bool,
 }
 
 /// Has the key of an encrypted volume wrapped by another one. What's stored of the volume stays as it is.

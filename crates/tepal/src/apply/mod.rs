@@ -339,7 +339,7 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
         }
         Step::CreateVolume { name, size, layout, pool, key, .. } => {
             let (name, layout, pool, key) = (name.clone(), layout.clone(), pool.clone(), key.clone());
-            let create = CreateVolume { name, size: *size, layout, pool, key };
+            let create = CreateVolume { name, size: *size, layout, pool, key, plain: false };
             client.create::<VolumeInfo>(route::VOLUMES, &create).map(drop)
         }
         Step::Relayout { name, layout, .. } => {
