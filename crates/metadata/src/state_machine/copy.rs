@@ -421,6 +421,31 @@ mod tests {
     use crate::command::Command;
     use crate::record::DriveState;
     use crate::state_machine::apply::tests::{cluster, create, done, set};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_copy_with_anything_changed_is_refused_or_says_the_same(
+            at: prop::sample::Index, bytes in prop::collection::vec(any::<u8>(), 1..8), cut: Option<prop::sample::Index>,
+        ) {
+            let state = cluster(&[(1, 1), (2, 2)]);
+            let mut copy = encode(&state);
+            let at = at.index(copy.len());
+            let end = (at + bytes.len()).min(copy.len());
+            copy[at..end].copy_from_slice(&bytes[..end - at]);
+            if let Some(cut) = cut {
+                copy.truncate(cut.index(copy.len()));
+            }
+            if let Ok(read) = decode(&copy) {
+                prop_assert_eq!(State { rebuilds: state.rebuilds.clone(), ..read }, state);
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_are_no_copy(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(decode(&bytes).is_err());
+        }
+    }
 
     /// Some of everything.
     fn busy_state() -> State {

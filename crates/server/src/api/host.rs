@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::types::{ErrorKind, route};
 use axum::http::Method;
 use std::sync::Arc;
-use tepal_metadata::{IdentityRecord, Refusal, Right, Role, Scope, State};
+use tepal_metadata::{IdentityRecord, Refusal, Right, Role, Scope, State, VolumeRecord};
 use tepal_model::VolumeId;
 
 /// A volume that a host has no right to isn't there for it.
@@ -22,6 +22,8 @@ pub fn may(state: &State, host: &IdentityRecord, method: &Method, path: &str) ->
         ["v1", "volumes"] if *method == Method::GET => return Ok(()), // those that it may know of
         // Whether of the pool in question, `may_create` says.
         ["v1", "volumes"] if *method == Method::POST && is_of_some_pool() => return Ok(()),
+        // Of which volumes, the handlers see to.
+        ["v1", "snapshots"] => return Ok(()),
         ["v1", "pools", pool, ref rest @ ..] => {
             let pool = decoded(pool).ok_or_else(forbidden)?;
             let needed = match (rest, method) {
@@ -81,6 +83,20 @@ pub fn may_create(state: &State, who: Option<&Who>, pool: &str) -> Result<(), Fa
     let text =
         format!("making a volume in pool '{pool}' takes the right to admin it: `tepal pool grant {pool} admin WHO`");
     Err(Failure::new(ErrorKind::Forbidden, text))
+}
+
+/// Whether whoever asks may change a volume. One that he may not know of isn't there.
+pub fn may_change(state: &State, who: Option<&Who>, volume: &VolumeRecord) -> Result<(), Failure> {
+    let Some(host) = as_host(state, who) else { return Ok(()) };
+    match host.and_then(|host| state.right_of(&host, volume.id)) {
+        Some(Right::Admin) => Ok(()),
+        Some(right) => {
+            let text =
+                format!("the right to {right} volume '{}' is there, and that takes the right to admin it", volume.name);
+            Err(Failure::new(ErrorKind::Forbidden, text))
+        }
+        None => Err(Refusal::NoVolume(volume.name.clone()).into()),
+    }
 }
 
 /// Whether whoever asks may know that there is this volume.

@@ -7,7 +7,7 @@ use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::types::{
     CreateIdentity, Done, ErrorKind, FenceQuery, Grant, IdentityCertificate, IdentityInfo, Limits, OutsideSubject,
-    RenewIdentity, Reserve, RightInfo, WithdrawQuery, path, route,
+    RenewIdentity, Reserve, RightInfo, ScopeRightInfo, WithdrawQuery, path, route,
 };
 use super::users::{self, Users};
 use super::{Context, Shared, volumes};
@@ -201,9 +201,16 @@ fn info(state: &State, record: &Arc<IdentityRecord>) -> IdentityInfo {
     });
     let rights = if *role == Role::Host { rights.collect() } else { Vec::new() };
     let limits = state.access.limits_of(&Limited::Identity(name.clone()));
+    let on_scopes = state.access.scope_grants.values().filter(|grant| grant.to == *name);
+    let scope_rights = on_scopes.map(|grant| ScopeRightInfo {
+        scope: grant.scope.to_string(),
+        to: grant.to.clone(),
+        right: grant.right,
+    });
+    let scope_rights = scope_rights.collect();
     let outside = state.access.subjects.get(name);
     let outside =
         outside.map(|known| OutsideSubject { authority: known.authority.clone(), subject: known.subject.clone() });
     let (name, groups, key, created_unix_ms) = (name.clone(), groups.clone(), key.to_string(), *created_unix_ms);
-    IdentityInfo { name, role: *role, groups, key, created_unix_ms, rights, outside, limits }
+    IdentityInfo { name, role: *role, groups, key, created_unix_ms, rights, scope_rights, outside, limits }
 }

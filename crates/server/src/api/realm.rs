@@ -9,7 +9,7 @@ use super::types::{
     PoolInfo, ScopeRightInfo, SetPoolKey, WithdrawQuery, route,
 };
 use super::{Context, Shared, identities, pools};
-use crate::access::{AccessError, check_authority, fingerprint, outside_key, own};
+use crate::access::{AccessError, Trust, check_authority, fingerprint, outside_key, own};
 use axum::Json;
 use axum::extract::State as Extract;
 use std::time::{Duration, Instant};
@@ -124,13 +124,13 @@ fn told(context: &Context) -> Result<AuthoritiesInfo, Failure> {
     let outside = state.access.outside.values();
     let outside =
         outside.map(|record| OutsideAuthority { name: record.name.clone(), certificate: record.certificate.clone() });
-    Ok(AuthoritiesInfo { own: all, outside: outside.collect(), presented })
+    let current = context.access.credentials().trust() == Trust::of(&state.access);
+    Ok(AuthoritiesInfo { own: all, outside: outside.collect(), presented, current })
 }
 
 pub async fn rotate(Extract(context): Extract<Shared>) -> Result<Json<AuthoritiesInfo>, Failure> {
     context.access.rotate().await?;
-    let Json(Done {}) =
-        context.all_act(|| "there is another authority, but some server may not trust it yet".to_owned()).await?;
+    until_all_believe(&context, None).await?;
     authorities(Extract(context)).await
 }
 
@@ -147,36 +147,40 @@ pub async fn finish(Extract(context): Extract<Shared>) -> Result<Json<Authoritie
     }
     let Json(Done {}) =
         context.all_act(|| "the new authority signs, but some server may not know it yet".to_owned()).await?;
-    all_present(&context, newest).await?;
+    until_all_believe(&context, Some(newest)).await?;
     for number in old {
         context.propose(Command::RemoveAuthority { number }).await?;
     }
-    let Json(Done {}) =
-        context.all_act(|| "the earlier authority is gone, but some server may still trust it".to_owned()).await?;
+    until_all_believe(&context, None).await?;
     authorities(Extract(context)).await
 }
 
-/// Also those that are down: with a certificate of the earlier one, they couldn't come back.
-async fn all_present(context: &Context, newest: u32) -> Result<(), Failure> {
+/// Returns when every server believes what is agreed, and has a certificate of that authority, if one is said. Then also those have to that
+/// are down: with a certificate of the earlier one, they couldn't come back.
+async fn until_all_believe(context: &Context, presented: Option<u32>) -> Result<(), Failure> {
+    let is_done = |said: &AuthoritiesInfo| said.current && (presented.is_none() || said.presented == presented);
     let begun = Instant::now();
     loop {
         let mut behind = None;
         for (server, said) in context.ask_others::<AuthoritiesInfo>(route::AUTHORITIES).await {
-            if said.is_none_or(|said| said.presented != Some(newest)) {
-                behind = Some(server);
+            let state = context.parts.metadata.state();
+            let is_down = state.servers.get(&server).is_some_and(|record| record.state == ServerState::Down);
+            if !said.is_some_and(|said| is_done(&said)) && (presented.is_some() || !is_down) {
+                behind = Some((server, is_down));
             }
         }
-        if told(context)?.presented != Some(newest) {
-            behind = Some(context.server);
+        if !is_done(&told(context)?) {
+            behind = Some((context.server, false));
         }
-        let Some(server) = behind else { return Ok(()) };
-        let state = context.parts.metadata.state();
-        let is_down = state.servers.get(&server).is_some_and(|record| record.state == ServerState::Down);
+        let Some((server, is_down)) = behind else { return Ok(()) };
         if is_down || begun.elapsed() > SIGNED_WITHIN {
-            let text = format!(
-                "server {server} has no certificate of authority {newest} yet, so the earlier one is trusted still: see that the server \
-                 is up, then finish again"
-            );
+            let text = match presented {
+                Some(newest) => format!(
+                    "server {server} has no certificate of authority {newest} yet, so the earlier one is trusted still: see that the \
+                     server is up, then finish again"
+                ),
+                None => format!("it's agreed whom to trust, but server {server} may not do so yet"),
+            };
             return Err(Failure::new(ErrorKind::Unavailable, text));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -190,11 +194,13 @@ pub async fn add_outside(
     check_authority(&certificate).map_err(Failure::bad)?;
     context.access.have_authority().await?;
     context.propose(Command::AddOutsideAuthority { name: name.clone(), certificate }).await?;
-    context.all_act(|| format!("authority '{name}' counts, but some server may not know it yet")).await
+    until_all_believe(&context, None).await?;
+    Ok(Json(Done {}))
 }
 
 pub async fn remove_outside(Extract(context): Extract<Shared>, Named(name): Named) -> Result<Json<Done>, Failure> {
     context.propose(Command::RemoveOutsideAuthority { name: name.clone() }).await?;
+    until_all_believe(&context, None).await?;
     context.all_act(|| format!("authority '{name}' is gone, but some server may still trust it")).await
 }
 

@@ -22,6 +22,9 @@ pub struct IdentityInfo {
     pub created_unix_ms: u64,
     /// What was granted to it by its own name, by volume.
     pub rights: Vec<RightInfo>,
+    /// What was granted to it by its own name on pools and on the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scope_rights: Vec<ScopeRightInfo>,
     /// The authority of others that says who it is, and as whom: the common name of its certificates. Null if the cluster's own does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<OutsideSubject>,
@@ -67,6 +70,8 @@ pub struct AuthoritiesInfo {
     pub outside: Vec<OutsideAuthority>,
     /// The number of the own one that has signed the asked server's certificate. Null if it has none.
     pub presented: Option<u32>,
+    /// Whether the asked server believes these and no others.
+    pub current: bool,
 }
 
 /// An authority of the cluster.

@@ -271,7 +271,11 @@ pub fn rights(client: &Client, output: Output, volume: &str) -> Result<(), Comma
 fn list(identities: &[IdentityInfo]) -> String {
     let row = |identity: &IdentityInfo| {
         let rights = match identity.role {
-            Role::Host => identity.rights.iter().map(|right| format!("{}:{}", right.volume, right.right)).collect(),
+            Role::Host => {
+                let on_volumes = identity.rights.iter().map(|right| format!("{}:{}", right.volume, right.right));
+                let on_scopes = identity.scope_rights.iter().map(|right| format!("{}:{}", right.scope, right.right));
+                on_volumes.chain(on_scopes).collect()
+            }
             Role::Operator | Role::Server => vec!["all".to_owned()],
             Role::Revoked => vec![],
         };
