@@ -13,7 +13,7 @@ mod identity;
 mod joining;
 mod key;
 mod layout;
-mod limit;
+pub mod limit;
 mod migration;
 mod offline;
 mod overlay;
