@@ -59,6 +59,8 @@ fn an_operator_of_one_pool_does_everything_there_and_nothing_elsewhere() {
     ] {
         by(&cluster, &ann, forbidden).refused(1);
     }
+    let taken_along = by(&cluster, &ann, &["volume", "relayout", "mine", "--pool", "default"]).refused(1);
+    assert!(taken_along.contains("pool 'default'"), "{taken_along}");
     // What it has it can hand on.
     identity(&cluster, "bob", &[]);
     by(&cluster, &ann, &["pool", "grant", "fast", "read", "bob"]).succeeded();

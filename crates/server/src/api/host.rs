@@ -18,7 +18,9 @@ pub fn may(state: &State, host: &IdentityRecord, method: &Method, path: &str) ->
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (called, rest) = match parts[..] {
         _ if path == route::DIRECTORY => return Ok(()),
-        _ if *method == Method::GET && [route::CLUSTER, route::SERVERS].contains(&path) => return Ok(()),
+        _ if *method == Method::GET && [route::CLUSTER, route::SERVERS, route::REMOVALS].contains(&path) => {
+            return Ok(());
+        }
         ["v1", "volumes"] if *method == Method::GET => return Ok(()), // those that it may know of
         // Whether of the pool in question, `may_create` says.
         ["v1", "volumes"] if *method == Method::POST && is_of_some_pool() => return Ok(()),
@@ -81,7 +83,7 @@ pub fn may_create(state: &State, who: Option<&Who>, pool: &str) -> Result<(), Fa
         return Ok(());
     }
     let text =
-        format!("making a volume in pool '{pool}' takes the right to admin it: `tepal pool grant {pool} admin WHO`");
+        format!("having a volume in pool '{pool}' takes the right to admin it: `tepal pool grant {pool} admin WHO`");
     Err(Failure::new(ErrorKind::Forbidden, text))
 }
 

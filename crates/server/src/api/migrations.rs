@@ -9,12 +9,12 @@ use super::types::{
     DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
     VolumesQuery, route,
 };
-use super::{Context, Shared, conditions, health_text, volumes};
+use super::{Context, Shared, Who, conditions, health_text, host, volumes};
 use crate::drives::{NAMED, first};
 use crate::world::ServerWorld;
-use axum::Json;
 use axum::extract::State as Extract;
 use axum::response::Response;
+use axum::{Extension, Json};
 use std::sync::Arc;
 use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
@@ -29,8 +29,12 @@ const BESIDES: u64 = 20;
 pub async fn relayout(
     Extract(context): Extract<Shared>,
     name: Named,
+    who: Option<Extension<Who>>,
     Input(Relayout { layout, pool, rate }): Input<Relayout>,
 ) -> Result<Response, Failure> {
+    if let Some(pool) = &pool {
+        host::may_create(&context.parts.metadata.state(), who.as_deref(), pool)?;
+    }
     let begun = begin(&context, &name.0, (layout, pool), false, rate).await?;
     Ok(conditions::begun(conditions::place_of(&begun.0), begun))
 }

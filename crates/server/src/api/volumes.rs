@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, Limited, Refusal, State, VolumeRecord};
-use tepal_model::{DriveId, Limits};
+use tepal_model::{DriveId, Limits, VolumeId};
 
 pub async fn list(
     Extract(context): Extract<Shared>,
@@ -207,7 +207,11 @@ pub async fn remove(
     Ok(Json(removal))
 }
 
-pub async fn removals(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<Removal>> {
+pub async fn removals(
+    Extract(context): Extract<Shared>,
+    scope: Scope,
+    who: Option<Extension<Who>>,
+) -> Json<Vec<Removal>> {
     let state = context.parts.metadata.state();
     let deleting = state.volumes.values().filter(|record| record.state == metadata::VolumeState::Deleting);
     let mut removals: Vec<Removal> = deleting.map(|record| removal(&context, record)).collect();
@@ -218,6 +222,9 @@ pub async fn removals(Extract(context): Extract<Shared>, scope: Scope) -> Json<V
             known.into_iter().for_each(|removal| removal.allocated += said.allocated);
         }
     }
+    // Whoever has removed a volume waits for its space. What others were called is nobody's business.
+    let is_known = |removal: &Removal| host::may_know(&state, who.as_deref(), VolumeId(removal.id));
+    removals.iter_mut().filter(|removal| !is_known(removal)).for_each(|removal| removal.name.clear());
     Json(removals)
 }
 

@@ -307,7 +307,7 @@ pub struct RemoveVolumeQuery {
 pub struct Removal {
     /// As [`VolumeInfo::id`].
     pub id: u64,
-    /// The name that it had; another volume may have it by now.
+    /// The name that it had; another volume may have it by now. Empty for whoever may not know it.
     pub name: String,
     /// Bytes on drives that are still to be freed.
     pub allocated: u64,
