@@ -658,22 +658,6 @@ impl Command {
         }
     }
 
-    fn is_of_realm(&self) -> bool {
-        matches!(
-            self,
-            Command::Grant { .. }
-                | Command::GrantOn { .. }
-                | Command::WithdrawOn { .. }
-                | Command::SetPoolKey { .. }
-                | Command::RotateAuthority { .. }
-                | Command::LeaveAuthority { .. }
-                | Command::RemoveAuthority { .. }
-                | Command::AddOutsideAuthority { .. }
-                | Command::RemoveOutsideAuthority { .. }
-                | Command::AddOutsideIdentity { .. }
-        )
-    }
-
     /// The volume or snapshot that has to be there already.
     pub(crate) fn subject(&mut self) -> Option<Subject<'_>> {
         let (volume, snapshot) = match self {

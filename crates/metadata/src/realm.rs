@@ -2,6 +2,7 @@
 //! authorities other than the cluster's own, with the identities that are known by their certificates.
 
 use crate::access::{AccessNameError, Right};
+use crate::command::Command;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -99,6 +100,25 @@ pub struct LeavingRecord {
     pub number: u32,
     /// By the wall clock of its proposer, in milliseconds since 1970; for people.
     pub since_unix_ms: u64,
+}
+
+impl Command {
+    /// Whether it's about what is here, or waited for as such.
+    pub(crate) fn is_of_realm(&self) -> bool {
+        matches!(
+            self,
+            Command::Grant { .. }
+                | Command::GrantOn { .. }
+                | Command::WithdrawOn { .. }
+                | Command::SetPoolKey { .. }
+                | Command::RotateAuthority { .. }
+                | Command::LeaveAuthority { .. }
+                | Command::RemoveAuthority { .. }
+                | Command::AddOutsideAuthority { .. }
+                | Command::RemoveOutsideAuthority { .. }
+                | Command::AddOutsideIdentity { .. }
+        )
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Whether somebody is who he says: his certificate is of an authority of the cluster, and it's a server's, or its key is that of an identity;
-//! or it's of an authority of others, and its subject is that of an identity.
+//! Whether somebody is who he says: his certificate is of an authority of the cluster, and it's a server's, or its key is that of an
+//! identity; or it's of an authority of others, and its subject is that of an identity.
 
 use super::authority::{hash, organization_of};
 use super::credentials::Asks;
