@@ -13,6 +13,7 @@ use crate::workspace::Workspace;
 use clap::Args;
 use noisy::Noise;
 use place::Place;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is compared, each named by how a client comes, or by the volume.
@@ -42,10 +43,14 @@ pub struct Options {
     /// Seconds of each part of the noisy neighbour's story
     #[arg(long, default_value_t = 15)]
     part: u64,
+    /// Measure this program, which was built elsewhere
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
-    let (jobs, program) = (&options.jobs, workspace.binary("tepal")?);
+    let jobs = &options.jobs;
+    let program = options.program.clone().map_or_else(|| workspace.binary("tepal"), Ok)?;
     let place = Place::start(&program, &jobs.drive_size, &jobs.size)?;
     let suite = Suite { seconds: jobs.runtime, size: jobs.size.clone(), program: None };
     for volume in [PLAIN, ENCRYPTED] {
