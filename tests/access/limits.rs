@@ -111,6 +111,30 @@ fn limits_are_shown_and_last_through_a_restart() {
 }
 
 #[test]
+fn limits_in_a_file_are_set_once_and_others_stay() {
+    let cluster = with_volume();
+    cluster.tepal(&["volume", "limit", "v", "--bandwidth", "50M"]).succeeded();
+    let file = cluster.folder().join("wanted.toml");
+    let apply = |text: &str| {
+        std::fs::write(&file, text).expect("space");
+        cluster.tepal(&["apply", file.to_str().expect("text")])
+    };
+    let wanted = "[[volume]]\nname = \"v\"\nsize = \"16M\"\niops = 2000\n\n[[volume]]\nname = \"new\"\nsize = \"4M\"\n\
+                  bandwidth = \"20M\"\nbandwidth_burst = \"40M\"\n";
+    apply(wanted).succeeded();
+    let limits = |name: &str| cluster.volume(name)["limits"].clone();
+    assert_eq!(
+        (&limits("v")["iops"]["per_second"], &limits("v")["bandwidth"]["per_second"]),
+        (&2000.into(), &(50 << 20).into())
+    );
+    assert_eq!(limits("new")["bandwidth"], serde_json::json!({"per_second": 20 << 20, "burst": 40 << 20}));
+    let again = cluster.ask(&["apply", file.to_str().expect("text")]);
+    assert_eq!(again["steps"], serde_json::json!([]), "it is so already");
+    let burst = apply("[[volume]]\nname = \"v\"\nsize = \"16M\"\niops_burst = 9\n");
+    assert!(!burst.status.success() && format!("{burst}").contains("iops_burst"), "{burst}");
+}
+
+#[test]
 fn limits_that_make_no_sense_are_refused() {
     let cluster = with_volume();
     for (arguments, status) in [

@@ -225,6 +225,10 @@ fn nobody_joins_a_cluster_without_a_servers_identity() {
     assert!(without.contains("identity create"), "{without}");
     let as_host = refused(8, &["--identity", host.to_str().expect("text")]);
     assert!(as_host.contains("is no server"), "{as_host}");
+    // A host's certificate is for serving too, if it has a gateway, and still no server's.
+    let gate = network.identity("gate", &["--address", "127.0.0.1"]);
+    let as_gateway = refused(10, &["--identity", gate.to_str().expect("text")]);
+    assert!(as_gateway.contains("is no server"), "{as_gateway}");
     let revoked = network.identity("n9", &["--server"]);
     network.ask(1, &["identity", "revoke", "n9"]).succeeded();
     let as_revoked = refused(9, &["--identity", revoked.to_str().expect("text")]);
@@ -272,7 +276,13 @@ fn an_operator_elsewhere_does_everything_and_a_host_nothing_but_its_volumes() {
     assert!(refused.contains("admin"), "{refused}");
     network.ask(1, &["volume", "grant", "v", "admin", "web"]).succeeded();
     network.ask_from_elsewhere(Some(&host), &resize).succeeded();
-    network.ask_from_elsewhere(Some(&host), &["volume", "ls"]).refused(1);
+    network.ask_from_elsewhere(Some(&host), &["snapshot", "create", "v@s"]).succeeded();
+    network.ask_from_elsewhere(Some(&operator), &["volume", "create", "hidden", "--size", "8M"]).succeeded();
+    let listed = network.ask_from_elsewhere(Some(&host), &["volume", "ls"]).succeeded();
+    assert!(listed.contains('v') && !listed.contains("hidden"), "{listed}");
+    for asked in [&["snapshot", "create", "hidden@s"], &["snapshot", "ls", "hidden"], &["server", "rm", "s1"][..]] {
+        network.ask_from_elsewhere(Some(&host), asked).refused(1);
+    }
     let events = network.json(1, &["sql", "select who from events where subject = 'v' order by seq"]);
     assert_eq!(events["rows"], serde_json::json!([["ann"], ["ann"], ["token"], ["web"]]));
     network.ask(1, &["identity", "revoke", "ann"]).succeeded();

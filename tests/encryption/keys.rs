@@ -107,6 +107,28 @@ fn a_bad_key_file_is_refused_with_the_reason() {
 }
 
 #[test]
+fn new_volumes_of_a_pool_with_a_key_are_encrypted_if_nothing_else_is_said() {
+    let mut encrypting = up();
+    let encryption_of = |encrypting: &super::Encrypting, name: &str| encrypting.cluster.volume(name)["key"].clone();
+    encrypting.run(&["volume", "create", "before", "--size", "1M"]).succeeded();
+    encrypting.run(&["pool", "set", "default", "--key", "missing"]).refused(1);
+    encrypting.run(&["pool", "set", "default", "--key", "main"]).succeeded();
+    assert!(encrypting.run(&["pool", "show", "default"]).succeeded().contains("main"));
+    encrypting.cluster.stop();
+    encrypting.cluster.start();
+    encrypting.run(&["volume", "create", "after", "--size", "1M"]).succeeded();
+    encrypting.run(&["volume", "create", "open", "--size", "1M", "--plain"]).succeeded();
+    encrypting.run(&["volume", "create", "both", "--size", "1M", "--plain", "--key", "main"]).refused(2);
+    let found = ["before", "after", "open"].map(|name| encryption_of(&encrypting, name));
+    assert_eq!(found, [json!(null), json!("main"), json!(null)]);
+    encrypting.cluster.connect("after").write(0, &worded(4096)).expect("written");
+    assert_eq!(encrypting.found_on_drives(super::WORDS), 0);
+    encrypting.run(&["pool", "set", "default", "--plain"]).succeeded();
+    encrypting.run(&["volume", "create", "later", "--size", "1M"]).succeeded();
+    assert_eq!(encryption_of(&encrypting, "later"), json!(null));
+}
+
+#[test]
 fn a_command_that_fails_leaves_no_process_behind() {
     let encrypting = up();
     let told = encrypting.cluster.folder().join("pid");

@@ -6,6 +6,9 @@
 //! 2. A sector of zeros counts as one that was never written: it deciphers to zeros. No plaintext is enciphered to it, but for one of
 //!    2^4096.
 
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes256, Block};
 
@@ -21,8 +24,15 @@ const AT_ONCE: usize = 8;
 
 /// Enciphers and deciphers the sectors of one volume. Its keys are wiped from memory when it's dropped.
 pub struct SectorCipher {
-    data: Aes256,
-    tweak: Aes256,
+    way: Way,
+}
+
+/// By which instructions.
+enum Way {
+    #[cfg(target_arch = "x86_64")]
+    Wide(Box<wide::WideCipher>),
+    /// By those that the library finds.
+    Library { data: Box<Aes256>, tweak: Box<Aes256> },
 }
 
 /// The halves of a key are the same, which IEEE 1619 forbids.
@@ -37,8 +47,11 @@ impl SectorCipher {
         if data == tweak {
             return Err(WeakKey);
         }
-        let half = |half: &[u8]| Aes256::new_from_slice(half).expect("half of a key has 32 bytes");
-        Ok(SectorCipher { data: half(data), tweak: half(tweak) })
+        #[cfg(target_arch = "x86_64")]
+        if let Some(cipher) = wide::WideCipher::new(key) {
+            return Ok(SectorCipher { way: Way::Wide(Box::new(cipher)) });
+        }
+        Ok(SectorCipher { way: of_library(key) })
     }
 
     /// Enciphers whole sectors, of which the first has this number.
@@ -46,8 +59,29 @@ impl SectorCipher {
     /// # Panics
     /// If the last sector isn't whole.
     pub fn encrypt(&self, first: u64, data: &mut [u8]) {
+        let (cipher, tweak) = match &self.way {
+            #[cfg(target_arch = "x86_64")]
+            Way::Wide(cipher) => return cipher.encrypt_in_place(first, sectors_mut(data)),
+            Way::Library { data, tweak } => (data, tweak),
+        };
         for (number, some) in (first..).step_by(AT_ONCE).zip(blocks(data).chunks_mut(AT_ONCE * BLOCKS)) {
-            self.mixed(number, some, |blocks| self.data.encrypt_blocks(blocks));
+            mixed(tweak, number, some, |blocks| cipher.encrypt_blocks(blocks));
+        }
+    }
+
+    /// The same from one place to another.
+    ///
+    /// # Panics
+    /// If the last sector isn't whole, or the places differ in length.
+    pub fn encrypt_to(&self, first: u64, from: &[u8], to: &mut [u8]) {
+        assert_eq!(from.len(), to.len(), "what is enciphered is as long as before");
+        match &self.way {
+            #[cfg(target_arch = "x86_64")]
+            Way::Wide(cipher) => cipher.encrypt(first, sectors(from), sectors_mut(to)),
+            Way::Library { .. } => {
+                to.copy_from_slice(from);
+                self.encrypt(first, to);
+            }
         }
     }
 
@@ -56,31 +90,58 @@ impl SectorCipher {
     /// # Panics
     /// If the last sector isn't whole.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) {
+        let (cipher, tweak) = match &self.way {
+            #[cfg(target_arch = "x86_64")]
+            Way::Wide(cipher) => return cipher.decrypt_in_place(first, sectors_mut(data)),
+            Way::Library { data, tweak } => (data, tweak),
+        };
         for (number, some) in (first..).step_by(AT_ONCE).zip(blocks(data).chunks_mut(AT_ONCE * BLOCKS)) {
             if !some.chunks(BLOCKS).any(was_never_written) {
-                self.mixed(number, some, |blocks| self.data.decrypt_blocks(blocks));
+                mixed(tweak, number, some, |blocks| cipher.decrypt_blocks(blocks));
                 continue;
             }
             for (number, sector) in (number..).zip(some.chunks_mut(BLOCKS)) {
                 if !was_never_written(sector) {
-                    self.mixed(number, sector, |blocks| self.data.decrypt_blocks(blocks));
+                    mixed(tweak, number, sector, |blocks| cipher.decrypt_blocks(blocks));
                 }
             }
         }
     }
 
-    /// Mixes some sectors with their tweaks before and after the cipher.
-    fn mixed(&self, first: u64, sectors: &mut [Block], cipher: impl FnOnce(&mut [Block])) {
-        let count = sectors.len() / BLOCKS;
-        let number = |at: usize| u128::from(first.wrapping_add(at as u64));
-        let mut begins: [Block; AT_ONCE] = std::array::from_fn(|at| Array(number(at).to_le_bytes()));
-        self.tweak.encrypt_blocks(&mut begins[..count]);
-        let mut tweaks = [[0; BLOCKS]; AT_ONCE];
-        tweaks.iter_mut().zip(&begins[..count]).for_each(|(tweaks, begin)| *tweaks = tweaks_of(begin));
-        sectors.chunks_mut(BLOCKS).zip(&tweaks).for_each(|(sector, tweaks)| apply(sector, tweaks));
-        cipher(sectors);
-        sectors.chunks_mut(BLOCKS).zip(&tweaks).for_each(|(sector, tweaks)| apply(sector, tweaks));
+    /// The same from one place to another.
+    ///
+    /// # Panics
+    /// If the last sector isn't whole, or the places differ in length.
+    pub fn decrypt_to(&self, first: u64, from: &[u8], to: &mut [u8]) {
+        assert_eq!(from.len(), to.len(), "what is deciphered is as long as before");
+        match &self.way {
+            #[cfg(target_arch = "x86_64")]
+            Way::Wide(cipher) => cipher.decrypt(first, sectors(from), sectors_mut(to)),
+            Way::Library { .. } => {
+                to.copy_from_slice(from);
+                self.decrypt(first, to);
+            }
+        }
     }
+}
+
+fn of_library(key: &[u8; KEY]) -> Way {
+    let (data, tweak) = key.split_at(KEY / 2);
+    let half = |half: &[u8]| Box::new(Aes256::new_from_slice(half).expect("half of a key has 32 bytes"));
+    Way::Library { data: half(data), tweak: half(tweak) }
+}
+
+/// Mixes some sectors with their tweaks before and after the cipher.
+fn mixed(tweak: &Aes256, first: u64, sectors: &mut [Block], cipher: impl FnOnce(&mut [Block])) {
+    let count = sectors.len() / BLOCKS;
+    let number = |at: usize| u128::from(first.wrapping_add(at as u64));
+    let mut begins: [Block; AT_ONCE] = std::array::from_fn(|at| Array(number(at).to_le_bytes()));
+    tweak.encrypt_blocks(&mut begins[..count]);
+    let mut tweaks = [[0; BLOCKS]; AT_ONCE];
+    tweaks.iter_mut().zip(&begins[..count]).for_each(|(tweaks, begin)| *tweaks = tweaks_of(begin));
+    sectors.chunks_mut(BLOCKS).zip(&tweaks).for_each(|(sector, tweaks)| apply(sector, tweaks));
+    cipher(sectors);
+    sectors.chunks_mut(BLOCKS).zip(&tweaks).for_each(|(sector, tweaks)| apply(sector, tweaks));
 }
 
 /// What the blocks of a sector are mixed with: each is twice the one before, in the field of 2^128 elements.
@@ -102,6 +163,20 @@ fn blocks(data: &mut [u8]) -> &mut [Block] {
     Array::slice_as_chunks_mut(data).0
 }
 
+#[cfg(target_arch = "x86_64")]
+fn sectors(data: &[u8]) -> &[[u8; SECTOR]] {
+    let (sectors, rest) = data.as_chunks();
+    assert!(rest.is_empty(), "a sector isn't whole");
+    sectors
+}
+
+#[cfg(target_arch = "x86_64")]
+fn sectors_mut(data: &mut [u8]) -> &mut [[u8; SECTOR]] {
+    let (sectors, rest) = data.as_chunks_mut();
+    assert!(rest.is_empty(), "a sector isn't whole");
+    sectors
+}
+
 fn apply(sector: &mut [Block], tweaks: &[u128; BLOCKS]) {
     for (block, tweak) in sector.iter_mut().zip(tweaks) {
         block.0 = (u128::from_le_bytes(block.0) ^ tweak).to_le_bytes();
@@ -118,6 +193,11 @@ mod tests {
         std::array::from_fn(|at| (at as u8).wrapping_mul(31).wrapping_add(seed))
     }
 
+    /// By each way that this processor has.
+    fn ciphers(key: &[u8; KEY]) -> [SectorCipher; 2] {
+        [SectorCipher::new(key).unwrap(), SectorCipher { way: of_library(key) }]
+    }
+
     /// IEEE 1619-2018, annex B, vector 10: XTS-AES-256 of the sector 0xff.
     #[test]
     fn the_standards_own_sector_is_enciphered_as_it_says() {
@@ -127,14 +207,15 @@ mod tests {
         let halves = "27182818284590452353602874713526624977572470936999595749669676273141592653589793238462643383279502\
              88419716939937510582097494459230781640628620899862803482534211706798";
         let key = hex(&halves.replace(char::is_whitespace, ""));
-        let cipher = SectorCipher::new(&key[..KEY].try_into().unwrap()).unwrap();
-        let plain: Vec<u8> = (0..SECTOR).map(|at| at as u8).collect();
-        let mut data = plain.clone();
-        cipher.encrypt(0xff, &mut data);
         let begins = "1c3b3a102f770386e4836c99e370cf9bea00803f5e482357a4ae12d414a3e63b5d31e276f8fe4a8d66b317f9ac683f44";
-        assert_eq!(data[..48], hex(begins));
-        cipher.decrypt(0xff, &mut data);
-        assert_eq!(data, plain);
+        let plain: Vec<u8> = (0..SECTOR).map(|at| at as u8).collect();
+        for cipher in ciphers(&key[..KEY].try_into().unwrap()) {
+            let mut data = plain.clone();
+            cipher.encrypt(0xff, &mut data);
+            assert_eq!(data[..48], hex(begins));
+            cipher.decrypt(0xff, &mut data);
+            assert_eq!(data, plain);
+        }
     }
 
     #[test]
@@ -144,13 +225,16 @@ mod tests {
 
     #[test]
     fn sectors_never_written_read_as_zeros_between_others() {
-        let cipher = SectorCipher::new(&key(1)).unwrap();
-        let mut data = vec![0; 3 * SECTOR];
-        cipher.encrypt(8, &mut data[..SECTOR]);
-        cipher.encrypt(10, &mut data[2 * SECTOR..]);
-        assert!(data[..SECTOR] != data[2 * SECTOR..] && data[..SECTOR].iter().any(|byte| *byte != 0));
-        cipher.decrypt(8, &mut data);
-        assert_eq!(data, vec![0; 3 * SECTOR]);
+        for cipher in ciphers(&key(1)) {
+            let mut data = vec![0; 3 * SECTOR];
+            cipher.encrypt(8, &mut data[..SECTOR]);
+            cipher.encrypt(10, &mut data[2 * SECTOR..]);
+            assert!(data[..SECTOR] != data[2 * SECTOR..] && data[..SECTOR].iter().any(|byte| *byte != 0));
+            let mut elsewhere = vec![7; 3 * SECTOR];
+            cipher.decrypt_to(8, &data, &mut elsewhere);
+            cipher.decrypt(8, &mut data);
+            assert_eq!((&data, &elsewhere), (&vec![0; 3 * SECTOR], &vec![0; 3 * SECTOR]));
+        }
     }
 
     proptest! {
@@ -163,13 +247,19 @@ mod tests {
             let half = |half: &[u8]| Aes256::new_from_slice(half).unwrap();
             let other = Xts128::new(half(data), half(tweak));
             let plain: Vec<u8> = (0..count * SECTOR).map(|at| (at as u8).wrapping_mul(fill | 1)).collect();
-            let (mut own, mut others) = (plain.clone(), plain.clone());
-            let cipher = SectorCipher::new(&key).unwrap();
-            cipher.encrypt(first, &mut own);
+            let mut others = plain.clone();
             other.encrypt_area(&mut others, SECTOR, first.into(), xts_mode::get_tweak_default);
-            prop_assert_eq!(&own, &others);
-            cipher.decrypt(first, &mut own);
-            prop_assert_eq!(own, plain);
+            for cipher in ciphers(&key) {
+                let (mut own, mut elsewhere) = (plain.clone(), vec![0; plain.len()]);
+                cipher.encrypt(first, &mut own);
+                cipher.encrypt_to(first, &plain, &mut elsewhere);
+                prop_assert_eq!(&own, &others);
+                prop_assert_eq!(&elsewhere, &others);
+                cipher.decrypt(first, &mut own);
+                prop_assert_eq!(&own, &plain);
+                cipher.decrypt_to(first, &others, &mut elsewhere);
+                prop_assert_eq!(&elsewhere, &plain);
+            }
         }
     }
 }

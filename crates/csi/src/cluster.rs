@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
-use tepal_model::{ClusterId, Epoch};
+use tepal_model::{ClusterId, Epoch, Limits};
 use tepal_server::api::types::{
     CloneSnapshot, ClusterInfo, CreateSnapshot, CreateVolume, Done, Grant, IdentityInfo, MapRun, PoolInfo, Removal,
     RenameVolume, Reserve, ResizeVolume, Right, RightInfo, ServerInfo, SnapshotInfo, SnapshotRemoval, SqlQuery,
@@ -108,6 +108,11 @@ impl Cluster {
     /// Makes a volume.
     pub fn create_volume(&self, volume: &CreateVolume) -> Said<VolumeInfo> {
         self.ask(Method::Post, route::VOLUMES, volume)
+    }
+
+    /// Holds what is asked for of a volume to so much.
+    pub fn limit(&self, volume: &VolumeHandle, limits: &Limits) -> Said<VolumeInfo> {
+        self.ask(Method::Post, &path(route::VOLUME_LIMITS, &volume.by_id()), limits)
     }
 
     /// Makes a volume of what a snapshot holds.

@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use std::collections::{BTreeMap, HashMap};
-use tepal_model::Layout;
+use tepal_model::size::Size;
 use tepal_model::text::is_name;
+use tepal_model::{Layout, Limits, Rate};
 
 /// Begins what the orchestrator's own programs add.
 const ORCHESTRATOR: &str = "csi.storage.k8s.io/";
@@ -19,6 +20,8 @@ pub struct Parameters {
     pub layout: Option<Layout>,
     /// It's encrypted: what the key is called that wraps its own.
     pub key: Option<String>,
+    /// How much may be asked for of it.
+    pub limits: Limits,
 }
 
 impl Parameters {
@@ -31,10 +34,11 @@ impl Parameters {
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .filter(|(key, _)| !key.starts_with(ORCHESTRATOR))
             .collect();
-        let known = |key: &&str| ["pool", "layout", "key"].contains(key) || OF_LAYOUT.contains(key);
+        let known =
+            |key: &&str| ["pool", "layout", "key", "iops", "bandwidth"].contains(key) || OF_LAYOUT.contains(key);
         if let Some(unknown) = said.keys().find(|key| !known(key)) {
             return Err(Failure::invalid(format!(
-                "there is no parameter '{unknown}': pool, layout, key, {} are known",
+                "there is no parameter '{unknown}': pool, layout, key, iops, bandwidth, {} are known",
                 OF_LAYOUT.join(", ")
             )));
         }
@@ -53,7 +57,21 @@ impl Parameters {
         };
         let layout = layout.map(|text| text.parse::<Layout>().map_err(|error| Failure::invalid(error.to_string())));
         let (pool, key) = (named("pool").transpose()?, named("key").transpose()?);
-        Ok(Parameters { pool, layout: layout.transpose()?, key })
+        let limits = Limits {
+            iops: rate("iops", said.get("iops"), |text| text.parse().ok())?,
+            bandwidth: rate("bandwidth", said.get("bandwidth"), |text| text.parse::<Size>().ok().map(|size| size.0))?,
+            connections: None,
+        };
+        Ok(Parameters { pool, layout: layout.transpose()?, key, limits })
+    }
+}
+
+/// So much a second, if it's said.
+fn rate(what: &str, said: Option<&&str>, read: impl Fn(&str) -> Option<u64>) -> Result<Option<Rate>, Failure> {
+    let Some(text) = said else { return Ok(None) };
+    match read(text).filter(|per_second| *per_second > 0) {
+        Some(per_second) => Ok(Some(Rate { per_second, burst: 0 })),
+        None => Err(Failure::invalid(format!("'{text}' is no {what} for a second"))),
     }
 }
 
@@ -84,6 +102,9 @@ mod tests {
         let parameters = of(&said).expect("known");
         assert_eq!(parameters.pool.as_deref(), Some("fast"));
         assert_eq!(parameters.layout, "mirror:2;domain=site".parse().ok());
+        let limits = of(&[("iops", "2000"), ("bandwidth", "100M")]).expect("known").limits;
+        assert_eq!(limits.iops, Some(Rate { per_second: 2000, burst: 0 }));
+        assert_eq!(limits.bandwidth.map(|rate| rate.per_second), Some(100 << 20));
         assert_eq!(of(&[]), Ok(Parameters::default()));
     }
 
@@ -94,6 +115,8 @@ mod tests {
             (&[("layout", "mirror:99")], "mirror"),
             (&[("domain", "site")], "'layout'"),
             (&[("pool", "../x")], "'../x' is no pool's name"),
+            (&[("iops", "many")], "'many' is no iops"),
+            (&[("bandwidth", "0")], "'0' is no bandwidth"),
             (&[("key", "a key")], "'a key' is no key's name"),
         ] {
             let refused = of(said).expect_err("refused");

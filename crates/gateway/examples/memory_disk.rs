@@ -15,6 +15,7 @@ use tepal_gateway::nbd::{
 };
 use tepal_model::size::Size;
 use tepal_model::{Buffer, IoError, Segments};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// Bytes in memory, all of them mapped. They are as safe as they will ever be once they are there. Like the payloads, they
 /// begin at a block's boundary: copying to a place a little further on within a block is half as fast on many processors.
@@ -71,7 +72,7 @@ impl Exports for MemoryDisk {
         vec![NAME.to_owned()]
     }
 
-    fn shown_to(&self, _certificate: &[u8]) -> Result<Self, OpenError> {
+    fn shown_to(&self, _certificates: &[CertificateDer<'static>]) -> Result<Self, OpenError> {
         Ok(self.clone())
     }
 

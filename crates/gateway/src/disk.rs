@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::future::Future;
 use tepal_model::{IoError, Segments};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// A virtual disk, as one client connection sees it. Offsets and lengths are bytes, of any alignment; the front-end has
 /// already refused or cut lengths past [`tepal_model::MAX_REQUEST`], but for what takes space away: that is up to 4 GiB.
@@ -62,8 +63,9 @@ pub trait Exports: 'static {
     fn unnamed(&self) -> Option<String> {
         <[String; 1]>::try_from(self.names()).ok().map(|[only]| only)
     }
-    /// The same, as far as a client may have it that has shown this certificate (X.509, as DER) and has its key.
-    fn shown_to(&self, certificate: &[u8]) -> Result<Self, OpenError>
+    /// The same, as far as a client may have it that has shown these certificates and has the key of the
+    /// first; the others lead to an authority.
+    fn shown_to(&self, certificates: &[CertificateDer<'static>]) -> Result<Self, OpenError>
     where
         Self: Sized;
     /// The volume of this name, for one connection.

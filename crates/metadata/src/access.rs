@@ -4,6 +4,7 @@
 //! A certificate only carries a public key. What an identity may do is said here alone: an identity that is removed has no rights from
 //! then on, however long its certificate is valid.
 
+use crate::realm::{LeavingRecord, OutsideAuthorityRecord, PoolKeyRecord, Scope, ScopeGrantRecord, SubjectRecord};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,9 +20,9 @@ pub const GROUP: char = '@';
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no {what}: it's {words}")]
 pub struct AccessNameError {
-    what: &'static str,
-    text: String,
-    words: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) text: String,
+    pub(crate) words: &'static str,
 }
 
 /// Defines an enum of words.
@@ -300,12 +301,22 @@ pub struct UnknownStage;
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// By number.
+    /// By number. All are trusted.
     pub authorities: BTreeMap<u32, Arc<AuthorityRecord>>,
+    /// By number: those that sign nothing for servers any more.
+    pub leaving: BTreeMap<u32, Arc<LeavingRecord>>,
     /// By name.
     pub identities: BTreeMap<String, Arc<IdentityRecord>>,
     /// By volume, and to whom.
     pub grants: BTreeMap<(VolumeId, String), Arc<GrantRecord>>,
+    /// By scope, and to whom.
+    pub scope_grants: BTreeMap<(Scope, String), Arc<ScopeGrantRecord>>,
+    /// By pool; of one whose new volumes aren't encrypted by themselves there is none.
+    pub pool_keys: BTreeMap<String, Arc<PoolKeyRecord>>,
+    /// By name.
+    pub outside: BTreeMap<String, Arc<OutsideAuthorityRecord>>,
+    /// By the identity's name; of one with a certificate of the cluster's authority there is none.
+    pub subjects: BTreeMap<String, Arc<SubjectRecord>>,
     /// By volume; of one that was never reserved there is none.
     pub reservations: BTreeMap<VolumeId, Arc<ReservationRecord>>,
     /// By volume; of one that isn't encrypted there is none.
@@ -326,16 +337,51 @@ impl Access {
         self.keys.get(key).and_then(|name| self.identities.get(name))
     }
 
-    /// What an identity may do with a volume; nothing, if nothing was granted.
-    pub fn right_of(&self, identity: &IdentityRecord, volume: VolumeId) -> Option<Right> {
+    /// What an identity may do with a volume of this pool; nothing, if nothing was granted. [`crate::State::right_of`] knows the pool.
+    pub(crate) fn right_in(&self, identity: &IdentityRecord, volume: VolumeId, pool: Option<&str>) -> Option<Right> {
         match identity.role {
             Role::Host => {}
             Role::Operator | Role::Server => return Some(Right::Admin),
             Role::Revoked => return None,
         }
-        let granted = |to: String| self.grants.get(&(volume, to)).map(|grant| grant.right);
-        let by_group = identity.groups.iter().filter_map(|group| granted(format!("{GROUP}{group}")));
-        by_group.chain(granted(identity.name.clone())).max()
+        let of_volume = |to: String| self.grants.get(&(volume, to)).map(|grant| grant.right);
+        let own = names_of(identity).filter_map(of_volume).max();
+        let of_pool = pool.and_then(|pool| self.right_on(identity, &Scope::Pool(pool.to_owned())));
+        own.max(of_pool).max(self.right_on(identity, &Scope::Cluster))
+    }
+
+    /// What was granted to an identity on all volumes of a scope.
+    pub fn right_on(&self, identity: &IdentityRecord, scope: &Scope) -> Option<Right> {
+        match identity.role {
+            Role::Host if self.scope_grants.is_empty() => None,
+            Role::Host => {
+                let granted = |to: String| self.scope_grants.get(&(scope.clone(), to)).map(|grant| grant.right);
+                names_of(identity).filter_map(granted).max()
+            }
+            Role::Operator | Role::Server => Some(Right::Admin),
+            Role::Revoked => None,
+        }
+    }
+
+    /// What was granted on a scope.
+    pub fn grants_on<'a>(&'a self, scope: &'a Scope) -> impl Iterator<Item = &'a Arc<ScopeGrantRecord>> {
+        self.scope_grants.iter().filter(move |((of, _), _)| of == scope).map(|(_, grant)| grant)
+    }
+
+    /// The authority that signs certificates of servers: the oldest that isn't leaving.
+    pub fn presented(&self) -> Option<&Arc<AuthorityRecord>> {
+        self.authorities.values().find(|authority| !self.leaving.contains_key(&authority.number))
+    }
+
+    /// The authority that signs certificates of everybody else. Whoever is given one trusts all authorities.
+    pub fn newest_authority(&self) -> Option<&Arc<AuthorityRecord>> {
+        self.authorities.values().next_back()
+    }
+
+    /// The certificates of all authorities of the cluster, as PEM.
+    pub fn roots(&self) -> String {
+        let lines = |authority: &Arc<AuthorityRecord>| format!("{}\n", authority.certificate.trim_end());
+        self.authorities.values().map(lines).collect()
     }
 
     /// How much may be asked for.
@@ -372,6 +418,12 @@ impl Access {
     }
 }
 
+/// The names by which something may have been granted to it.
+fn names_of(identity: &IdentityRecord) -> impl Iterator<Item = String> {
+    let groups = identity.groups.iter().map(|group| format!("{GROUP}{group}"));
+    groups.chain(std::iter::once(identity.name.clone()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -391,7 +443,7 @@ mod tests {
     fn an_identity_has_the_most_that_was_granted_to_it_or_its_groups() {
         let mut access = Access::default();
         let host = identity(Role::Host, &["lab", "night"]);
-        let right = |access: &Access| access.right_of(&host, VolumeId(1));
+        let right = |access: &Access| access.right_in(&host, VolumeId(1), Some("p"));
         assert_eq!(right(&access), None);
         for (to, right_then) in
             [("other", None), ("@day", None), ("@lab", Some(Right::Read)), ("web", Some(Right::Write))]
@@ -401,10 +453,27 @@ mod tests {
             access.grants.insert((grant.volume, grant.to.clone()), Arc::new(grant));
             assert_eq!(right(&access), right_then, "{to}");
         }
-        assert_eq!(access.right_of(&host, VolumeId(2)), None);
-        assert_eq!(access.right_of(&identity(Role::Operator, &[]), VolumeId(2)), Some(Right::Admin));
-        assert_eq!(access.right_of(&identity(Role::Revoked, &["lab"]), VolumeId(1)), None);
+        assert_eq!(access.right_in(&host, VolumeId(2), Some("p")), None);
+        assert_eq!(access.right_in(&identity(Role::Operator, &[]), VolumeId(2), None), Some(Right::Admin));
+        assert_eq!(access.right_in(&identity(Role::Revoked, &["lab"]), VolumeId(1), None), None);
         assert_eq!(access.grants_of(VolumeId(1)).count(), 4);
+    }
+
+    #[test]
+    fn rights_on_a_pool_and_on_the_cluster_are_rights_on_volumes() {
+        let (mut access, host) = (Access::default(), identity(Role::Host, &["lab"]));
+        let right = |access: &Access, pool| access.right_in(&host, VolumeId(1), Some(pool));
+        for (scope, to, granted, then) in [
+            (Scope::Pool("fast".to_owned()), "@lab", Right::Write, [Some(Right::Write), None]),
+            (Scope::Cluster, "web", Right::Read, [Some(Right::Write), Some(Right::Read)]),
+            (Scope::Cluster, "other", Right::Admin, [Some(Right::Write), Some(Right::Read)]),
+        ] {
+            let record = ScopeGrantRecord { scope: scope.clone(), to: to.to_owned(), right: granted };
+            access.scope_grants.insert((scope, to.to_owned()), Arc::new(record));
+            assert_eq!(["fast", "slow"].map(|pool| right(&access, pool)), then, "{to}");
+        }
+        assert_eq!(access.grants_on(&Scope::Cluster).count(), 2);
+        assert_eq!(access.right_in(&identity(Role::Revoked, &["lab"]), VolumeId(1), Some("fast")), None);
     }
 
     #[test]

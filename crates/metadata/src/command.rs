@@ -81,6 +81,10 @@ const ENCRYPTION: u32 = 15;
 /// From this version on, volumes and identities may have limits.
 const LIMITS: u32 = 15;
 
+/// From this version on, every grant begins a new view, there are rights on pools and the cluster, authorities of others, and authorities
+/// that take the place of others.
+pub(crate) const REALM: u32 = 15;
+
 /// From this version on, servers may join by tokens.
 const JOIN_TOKENS: u32 = 15;
 
@@ -481,6 +485,32 @@ pub enum Command {
     RemoveIdentity { name: String },
     /// An identity, or a group after [`crate::GROUP`], may do this with the volume, and no more: in a new view if it could do more.
     Grant { volume: String, to: String, right: Right },
+    /// The same on all volumes of a scope, as [`crate::Scope`] is written; in a new view.
+    GrantOn { scope: String, to: String, right: Right },
+    /// What was granted on the scope is taken away, in a new view.
+    WithdrawOn { scope: String, to: String },
+    /// New volumes of the pool are encrypted by the key of this name, if nothing else is said; none: they aren't.
+    SetPoolKey { pool: String, key: Option<String> },
+    /// The cluster has one more authority, which signs certificates of all but servers from now on, and is to take the place of the others.
+    RotateAuthority { certificate: String, server: ServerId },
+    /// This authority signs nothing for servers any more.
+    LeaveAuthority { number: u32 },
+    /// It isn't trusted any more, in a new view. Refused unless it's leaving.
+    RemoveAuthority { number: u32 },
+    /// Whoever has a certificate of this authority is who that says, if an identity says so too.
+    AddOutsideAuthority { name: String, certificate: String },
+    /// It isn't trusted any more, and its identities are gone, in a new view.
+    RemoveOutsideAuthority { name: String },
+    /// As [`Command::AddIdentity`], of whoever has a certificate of an outside authority with this common name.
+    AddOutsideIdentity {
+        name: String,
+        role: Role,
+        groups: Vec<String>,
+        authority: String,
+        subject: String,
+        /// A digest of the authority and the subject, by which it's known.
+        key: KeyHash,
+    },
     /// What was granted of the volume is taken away, in a new view.
     Withdraw { volume: String, to: String },
     /// This holder alone may write to the volume from now on, in a new view: connections of all others are cut off.
@@ -596,6 +626,7 @@ impl Command {
             Command::BeginMigration { range: Some(_), .. } => RANGES,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
             Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
+            _ if self.is_of_realm() => REALM,
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 JOIN_TOKENS
             }
@@ -621,7 +652,6 @@ impl Command {
             | Command::AddIdentity { .. }
             | Command::RenewIdentity { .. }
             | Command::RemoveIdentity { .. }
-            | Command::Grant { .. }
             | Command::Withdraw { .. }
             | Command::Reserve { .. }
             | Command::Release { .. } => ACCESS,
@@ -701,7 +731,7 @@ impl Command {
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
             AddAuthority, AddDrive, AddIdentity, AddJoinToken, BeginMigration, CloneVolume, CreateEncrypted,
-            CreatePool, CreateSnapshot, CreateVolume, Grant, LimitIdentity, LimitVolume, Received, Schedule,
+            CreatePool, CreateSnapshot, CreateVolume, Grant, GrantOn, LimitIdentity, LimitVolume, Received, Schedule,
         };
         if let Command::Once { command, .. } | Command::IfMatch { command, .. } = self {
             return command.lengthens();
@@ -713,6 +743,11 @@ impl Command {
                 | AddIdentity { .. }
                 | AddJoinToken { .. }
                 | Grant { .. }
+                | GrantOn { .. }
+                | Command::RotateAuthority { .. }
+                | Command::AddOutsideAuthority { .. }
+                | Command::AddOutsideIdentity { .. }
+                | Command::SetPoolKey { key: Some(_), .. }
                 | LimitVolume { .. }
                 | LimitIdentity { .. }
                 | BeginMigration { .. }

@@ -24,6 +24,7 @@ mod meta_table;
 mod peers;
 mod proposals;
 mod query;
+mod realm;
 mod rebuild;
 mod record;
 mod refusal;
@@ -48,6 +49,7 @@ pub use leases::{Term, Tick};
 pub use members::join::{JoinError, JoinRequest};
 pub use peers::{Caller, Calling, MAX_MESSAGE, NoTransport, Transport, TransportError};
 pub use query::{QueryError, QueryLimits, Rows, Value};
+pub use realm::{LeavingRecord, OutsideAuthorityRecord, PoolKeyRecord, Scope, ScopeGrantRecord, SubjectRecord};
 pub use rebuild::{FoundDrive, Rebuild, RebuildError};
 pub use record::{
     BY_ID, Cleared, ClusterRecord, ColumnRecord, CopyRecord, CopyStatus, DEFAULT_POOL, DriveRecord, DriveState,

@@ -149,6 +149,33 @@ pub enum Refusal {
     #[error("nothing of volume '{volume}' was granted to '{to}': `tepal volume rights {volume}` lists what was")]
     NoGrant { volume: String, to: String },
 
+    #[error("'{0}' is no scope: it's pool:NAME or cluster")]
+    Scope(String),
+    #[error("nothing of {scope} was granted to '{to}'")]
+    NoGrantOn { scope: String, to: String },
+    #[error("{limit} rights are granted on {scope}, and no more are possible: grant them to groups")]
+    TooManyGrantsOn { scope: String, limit: usize },
+    #[error(
+        "authority {number} is to take the place of another one already: `tepal identity ca finish` ends that first"
+    )]
+    Rotating { number: u32 },
+    #[error("authority {0} isn't leaving: `tepal identity ca rotate` makes another one first")]
+    NotLeaving(u32),
+    #[error("there is no authority {0}: `tepal identity ca ls` lists them")]
+    NoSuchAuthority(u32),
+    #[error("there is no authority '{0}' of others: `tepal identity ca ls` lists them")]
+    NoOutsideAuthority(String),
+    #[error("there is an authority '{0}' of others already: `tepal identity ca rm` removes it")]
+    OutsideAuthorityExists(String),
+    #[error("there are {limit} authorities of others, and no more are possible: remove one first")]
+    TooManyOutside { limit: usize },
+    #[error("identity '{0}' has its certificate from an authority that isn't the cluster's, which renews it")]
+    IsOutside(String),
+    #[error("a subject is the common name of certificates, of 1 to {limit} bytes in one line")]
+    Subject { limit: usize },
+    #[error("a server has its certificate from the cluster's own authority")]
+    OutsideServer,
+
     #[error("{0}")]
     Limits(String),
     #[error("connections are limited by identity, not by volume")]
@@ -407,6 +434,8 @@ pub enum Thing {
     Identity,
     /// Of identities.
     Group,
+    /// That signs certificates.
+    Authority,
     /// Who alone writes to a volume.
     Holder,
     /// That wraps volumes' keys.
@@ -430,6 +459,7 @@ impl std::fmt::Display for Thing {
             Thing::Pool => "pool",
             Thing::Identity => "identity",
             Thing::Group => "group",
+            Thing::Authority => "authority",
             Thing::Holder => "holder",
             Thing::Key => "key",
             Thing::Drive => "drive",

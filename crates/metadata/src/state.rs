@@ -1,7 +1,7 @@
 //! The whole of the cluster's state at one moment, in memory. A `State` never changes: each applied command makes the
 //! next one, which shares every record that stayed the same.
 
-use crate::access::Access;
+use crate::access::{Access, IdentityRecord, Right};
 use crate::record::{
     BY_ID, Cleared, ClusterRecord, ColumnRecord, DriveRecord, DriveState, DriveUse, HolderRecord, MapRecord,
     MigrationRecord, PoolRecord, RebuildRecord, ServerRecord, SnapshotRecord, VolumeRecord, VolumeState,
@@ -85,9 +85,19 @@ impl State {
         }
     }
 
+    /// Of nothing but who may do what, as somebody has heard it who takes no part in agreeing.
+    pub fn of_access(access: Access) -> State {
+        State { access: Arc::new(access), ..State::before_everything() }
+    }
+
     /// Whether the first command has been applied; a cluster's id is never 0.
     pub(crate) fn is_set_up(&self) -> bool {
         self.cluster.id != ClusterId(0)
+    }
+
+    /// What an identity may do with a volume: by what was granted on it, on its pool, and on the cluster.
+    pub fn right_of(&self, identity: &IdentityRecord, volume: VolumeId) -> Option<Right> {
+        self.access.right_in(identity, volume, self.volumes.get(&volume).map(|record| &*record.pool))
     }
 
     /// Counts the changes of membership, of the states of servers and drives, and of the epochs that volumes write in.

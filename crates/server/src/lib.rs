@@ -50,6 +50,6 @@ pub mod unserved;
 mod volumes;
 pub mod world;
 
-pub use access::fingerprint;
+pub use access::{Trust, fingerprint};
 pub use error::ServeError;
 pub use serve::serve;

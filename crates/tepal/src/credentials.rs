@@ -24,6 +24,8 @@ pub enum CredentialsError {
 #[derive(Deserialize)]
 struct Own {
     authority: String,
+    #[serde(default)]
+    trust: Option<tepal_server::Trust>,
 }
 
 fn read(path: PathBuf) -> Result<(PathBuf, Vec<u8>), CredentialsError> {
@@ -37,11 +39,21 @@ fn malformed(path: PathBuf) -> impl FnOnce(ureq::Error) -> CredentialsError {
     move |error| CredentialsError::Malformed { path, reason: error.to_string() }
 }
 
-/// Servers are those of this authority alone.
+/// Every certificate of a file: while one authority takes the place of another, there are two.
+fn all(pem: &[u8], path: PathBuf) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        Ok(_) => Err(CredentialsError::Malformed { path, reason: "there's no certificate in it".to_owned() }),
+        Err(error) => Err(CredentialsError::Malformed { path, reason: format!("{error:?}") }),
+    }
+}
+
+/// Servers are those of these authorities alone.
 fn of_authority(pem: &[u8], path: PathBuf) -> Result<ureq::tls::TlsConfigBuilder, CredentialsError> {
-    let certificate = Certificate::from_pem(pem).map_err(malformed(path))?;
-    let builder =
-        TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(RootCerts::new_with_certs(&[certificate]));
+    let certificates = all(pem, path)?;
+    let roots: Vec<_> = certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();
+    let builder = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(RootCerts::new_with_certs(&roots));
     Ok(builder.unversioned_rustls_crypto_provider(Arc::new(default_provider())))
 }
 
@@ -71,10 +83,10 @@ pub fn of_identity(folder: &Path) -> Result<TlsConfig, CredentialsError> {
 pub fn for_nbd(folder: &Path) -> Result<Arc<ClientConfig>, CredentialsError> {
     let malformed = |path: PathBuf, reason: String| CredentialsError::Malformed { path, reason };
     let (path, authority) = read(folder.join("ca-cert.pem"))?;
-    let authority =
-        CertificateDer::from_pem_slice(&authority).map_err(|error| malformed(path.clone(), format!("{error:?}")))?;
     let mut roots = RootCertStore::empty();
-    roots.add(authority).map_err(|error| malformed(path, error.to_string()))?;
+    for authority in all(&authority, path.clone())? {
+        roots.add(authority).map_err(|error| malformed(path.clone(), error.to_string()))?;
+    }
     let (path, certificate) = read(folder.join("client-cert.pem"))?;
     let certificate =
         CertificateDer::from_pem_slice(&certificate).map_err(|error| malformed(path, format!("{error:?}")))?;
@@ -97,5 +109,6 @@ pub fn of_server(data: &Path) -> Result<Option<TlsConfig>, CredentialsError> {
     };
     let own: Own = serde_json::from_slice(&text)
         .map_err(|error| CredentialsError::Malformed { path: path.clone(), reason: error.to_string() })?;
-    Ok(Some(of_authority(own.authority.as_bytes(), path)?.build()))
+    let roots = own.trust.map_or(own.authority, |trust| trust.roots);
+    Ok(Some(of_authority(roots.as_bytes(), path)?.build()))
 }

@@ -329,6 +329,22 @@ mod tests {
         Ok(pieces)
     }
 
+    proptest::proptest! {
+        #[test]
+        fn hostile_bytes_are_refused_and_take_no_more_memory_than_a_piece(bytes: Vec<u8>, at: usize, with: u64) {
+            let mut whole = Vec::new();
+            DifferenceWriter::begin(&mut whole, &header()).and_then(|writer| writer.finish()).expect("memory");
+            let at = at % (whole.len() - 7);
+            let mut changed = whole.clone();
+            changed[at..at + 8].copy_from_slice(&with.to_le_bytes());
+            for text in [&bytes, &changed] {
+                if let Ok(reader) = DifferenceReader::open(&**text) {
+                    proptest::prop_assert!(reader.verify().is_err() || *text == whole);
+                }
+            }
+        }
+    }
+
     /// Story: a file of differences of which one bit was flipped at the beginning was written to the volume as an image.
     #[test]
     fn a_beginning_that_was_damaged_is_known() {

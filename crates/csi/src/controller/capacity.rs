@@ -49,6 +49,7 @@ mod tests {
         let pool = |drives| PoolInfo {
             name: "p".to_owned(),
             layout: None,
+            key: None,
             drives: (0..drives).map(tepal_model::DriveId).collect(),
             volumes: 0,
             capacity: 7000,

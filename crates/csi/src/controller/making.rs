@@ -48,6 +48,12 @@ pub fn create(driver: &Driver, asked: &CreateVolumeRequest) -> Result<CreateVolu
         Err(failure) => return Err(failure),
     };
     let handle = VolumeHandle { cluster: driver.cluster.id()?, volume: volume.id };
+    let limits = &wanted.parameters.limits;
+    // Also of one that an earlier call has made, and that has none yet.
+    let volume = match !limits.is_none() && volume.limits.is_none() {
+        true => driver.cluster.limit(&handle, limits)?,
+        false => volume,
+    };
     let volume = answer(&volume, &handle, asked.volume_content_source.clone());
     Ok(CreateVolumeResponse { volume: Some(volume) })
 }
@@ -163,6 +169,7 @@ impl Wanted<'_> {
             layout: self.parameters.layout.as_ref().map(ToString::to_string),
             pool: pool.clone(),
             key: self.parameters.key.clone(),
+            plain: false,
         };
         driver.cluster.create_volume(&asked).map_err(|failure| match failure.is_not_found() {
             // It's a parameter that is wrong; what wasn't found is no thing that the call is about.
@@ -174,7 +181,7 @@ impl Wanted<'_> {
     /// A clone is where its source is, and as that is.
     fn fits(&self, source: &VolumeInfo, size: u64) -> Result<(), Failure> {
         self.range.size(Some(size))?;
-        let Parameters { pool, layout, key } = &self.parameters;
+        let Parameters { pool, layout, key, limits: _ } = &self.parameters;
         let is_elsewhere = pool.as_ref().is_some_and(|pool| *pool != source.pool);
         let has_another =
             layout.as_ref().is_some_and(|layout| source.layout.parse::<Layout>().ok().as_ref() != Some(layout));

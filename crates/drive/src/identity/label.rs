@@ -307,6 +307,7 @@ impl fmt::Display for Role {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn label() -> Label {
         Label {
@@ -319,6 +320,26 @@ mod tests {
             doubtful: false,
             state_length: 1 << 20,
             outgrown: Vec::new(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_no_label_or_one_that_can_be_written(
+            at in 0..BLOCK as usize - 4, bytes in prop::collection::vec(any::<u8>(), 1..64), role in 0u8..5, seal: bool,
+        ) {
+            let mut page = label().encode();
+            let end = (at + bytes.len()).min(CRC_AT);
+            page[at..end.max(at)].copy_from_slice(&bytes[..end.saturating_sub(at)]);
+            page[12] = role;
+            if seal {
+                let sum = crc(&page[..CRC_AT]);
+                page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
+            }
+            if let Ok(read) = Label::decode(&page) {
+                let _ = read.geometry();
+                prop_assert_eq!(Label::decode(&read.encode()), Ok(read));
+            }
         }
     }
 

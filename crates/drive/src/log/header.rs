@@ -80,6 +80,27 @@ pub fn map_sum(versions: &[u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_no_header_or_one_that_can_be_written(
+            bytes in prop::collection::vec(any::<u8>(), 0..128), length in 0usize..2 * BLOCK as usize, seal: bool,
+        ) {
+            let mut page = vec![0; length];
+            let filled = bytes.len().min(length);
+            page[..filled].copy_from_slice(&bytes[..filled]);
+            if seal && length == BLOCK as usize {
+                page[..8].copy_from_slice(&MAGIC);
+                page[8..16].copy_from_slice(&3u64.to_le_bytes());
+                let sum = crc(&page[..CRC_AT]);
+                page[CRC_AT..].copy_from_slice(&sum.to_le_bytes());
+            }
+            if let Some(header) = Header::decode(&page, DriveId(3)) {
+                prop_assert_eq!(Header::decode(&header.encode(DriveId(3)), DriveId(3)), Some(header));
+            }
+        }
+    }
 
     #[test]
     fn headers_read_back_and_notice_any_change() {

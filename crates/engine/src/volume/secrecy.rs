@@ -68,8 +68,8 @@ impl<W: World> Volume<W> {
     pub(super) fn enciphered(&self, offset: u64, data: Bytes) -> Result<Bytes, IoError> {
         let Some(cipher) = self.shared.secrecy.cipher()? else { return Ok(data) };
         self.check_written(offset, data.len() as u64)?;
-        let mut buffer = Buffer::copy_of(&data);
-        cipher.encrypt(offset / SECTOR as u64, &mut buffer);
+        let mut buffer = Buffer::take(data.len());
+        cipher.encrypt_to(offset / SECTOR as u64, &data, &mut buffer);
         Ok(buffer.freeze())
     }
 
@@ -85,12 +85,7 @@ impl<W: World> Volume<W> {
             None => stored,
             Some(cipher) => {
                 let mut buffer = Buffer::take((end - first) as usize);
-                let mut at = 0;
-                for segment in stored {
-                    buffer[at..at + segment.len()].copy_from_slice(&segment);
-                    at += segment.len();
-                }
-                cipher.decrypt(first / SECTOR as u64, &mut buffer);
+                decipher(cipher, first / SECTOR as u64, stored, &mut buffer);
                 let from = (offset - first) as usize;
                 Segments::from_iter([buffer.freeze().slice(from..from + length as usize)])
             }
@@ -101,5 +96,41 @@ impl<W: World> Volume<W> {
     pub async fn can_read(&self, offset: u64, length: u64) -> Result<(), IoError> {
         self.check_range(offset, length)?;
         self.read_stored(offset, length, None).await.map(drop)
+    }
+}
+
+/// In one pass over the bytes, where pieces end with sectors.
+fn decipher(cipher: &SectorCipher, first: u64, stored: Segments, buffer: &mut [u8]) {
+    let (mut at, mut deciphered) = (0, 0);
+    for segment in stored {
+        let piece = &mut buffer[at..at + segment.len()];
+        if at == deciphered && segment.len().is_multiple_of(SECTOR) {
+            cipher.decrypt_to(first + (at / SECTOR) as u64, &segment, piece);
+            deciphered += segment.len();
+        } else {
+            piece.copy_from_slice(&segment);
+        }
+        at += segment.len();
+    }
+    cipher.decrypt(first + (deciphered / SECTOR) as u64, &mut buffer[deciphered..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_any_length_are_deciphered_as_one() {
+        let cipher = SectorCipher::new(&std::array::from_fn(|at| at as u8)).expect("a key");
+        let plain: Vec<u8> = (0..16 * SECTOR).map(|at| (at / 7) as u8).collect();
+        let mut stored = plain.clone();
+        cipher.encrypt(40, &mut stored);
+        for lengths in [&[16 * SECTOR][..], &[8 * SECTOR, 8 * SECTOR], &[SECTOR, 100, 412, 14 * SECTOR], &[1, 8191]] {
+            let (mut rest, mut pieces) = (Bytes::from(stored.clone()), Vec::new());
+            lengths.iter().for_each(|&length| pieces.push(rest.split_to(length)));
+            let mut buffer = vec![0; plain.len()];
+            decipher(&cipher, 40, Segments::from_iter(pieces), &mut buffer);
+            assert!(buffer == plain, "{lengths:?}");
+        }
     }
 }

@@ -170,8 +170,8 @@ async fn agree<S: Stream, E: Exports>(
                 return Err(HandshakeError::BytesBeforeTls(inbox.unread().len()));
             }
             stream = Line::secured(socket, config).await.map_err(HandshakeError::Tls)?;
-            let certificate = stream.certificate().ok_or(HandshakeError::NoTls)?;
-            let exports = exports.shown_to(certificate)?;
+            let certificates = stream.certificates().ok_or(HandshakeError::NoTls)?;
+            let exports = exports.shown_to(certificates)?;
             match negotiate(&mut stream, inbox, &exports, limits, Privacy::Secured).await? {
                 Negotiated::Agreed(agreed) => Some(agreed),
                 Negotiated::Goodbye | Negotiated::Tls => None,

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::server::TlsStream;
 
 /// What one system call takes of a TLS client's bytes at most. By itself the library asks the kernel for 4 KiB at a time.
@@ -54,11 +55,11 @@ impl<S: Stream> Line<S> {
         Ok(Line::Tls(Box::new(TlsAcceptor::from(config).accept(socket).await?)))
     }
 
-    /// The certificate that the client has shown, as DER.
-    pub fn certificate(&self) -> Option<&[u8]> {
+    /// The certificate that the client has shown, and those that lead from it to an authority.
+    pub fn certificates(&self) -> Option<&[CertificateDer<'static>]> {
         match self {
             Line::Plain(_) => None,
-            Line::Tls(stream) => stream.get_ref().1.peer_certificates()?.first().map(|certificate| &**certificate),
+            Line::Tls(stream) => stream.get_ref().1.peer_certificates(),
         }
     }
 }

@@ -347,7 +347,7 @@ fn form_10_opens_and_has_identities_and_rights_from_then_on() {
         Command::Grant { volume, to: "@lab".to_owned(), right: Right::Read },
     ]);
     let identity = state.access.identity_of(&key).unwrap();
-    assert_eq!(state.access.right_of(identity, VolumeId(2)), Some(Right::Read));
+    assert_eq!(state.right_of(identity, VolumeId(2)), Some(Right::Read));
     assert_eq!(open(vec![]), state);
     assert_eq!(State::from_copy(&state.to_copy()).unwrap(), *state);
 }

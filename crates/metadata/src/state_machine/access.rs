@@ -1,6 +1,7 @@
 //! The tables of [`Access`], which have rows and checksums as all other records do.
 
 use super::digest::of;
+use super::realm::{self, RealmChange};
 use super::rows::{Record, all, delete, integer, optional, parse, put, text};
 use crate::access::{
     Access, AuthorityRecord, GrantRecord, IdentityRecord, JoinTokenRecord, KeyHash, Limited, LimitsRecord, LiveRecord,
@@ -29,6 +30,7 @@ pub enum AccessChange {
     JoinTokenGone(KeyHash),
     LiveImport(Arc<LiveRecord>),
     LiveImportGone(VolumeId),
+    Realm(RealmChange),
 }
 
 impl Record for AuthorityRecord {
@@ -190,6 +192,7 @@ impl AccessChange {
             AccessChange::JoinTokenGone(hash) => delete(connection, JoinTokenRecord::TABLE, "hash", text(hash)),
             AccessChange::LiveImport(record) => put(connection, &**record),
             AccessChange::LiveImportGone(volume) => delete(connection, LiveRecord::TABLE, "volume", integer(volume.0)),
+            AccessChange::Realm(change) => change.write(connection),
         }
     }
 
@@ -241,6 +244,7 @@ impl AccessChange {
             }
             AccessChange::LiveImport(new) => (LiveRecord::TABLE, new.volume.0.to_string(), live(&new.volume), of(new)),
             AccessChange::LiveImportGone(volume) => (LiveRecord::TABLE, volume.0.to_string(), live(volume), 0),
+            AccessChange::Realm(change) => change.step(before),
         }
     }
 }
@@ -255,7 +259,9 @@ pub fn all_of(access: &Access) -> impl Iterator<Item = AccessChange> {
     let limits = access.limits.values().cloned().map(AccessChange::Limits);
     let tokens = access.join_tokens.values().cloned().map(AccessChange::JoinToken);
     let live = access.live_imports.values().cloned().map(AccessChange::LiveImport);
-    authorities.chain(identities).chain(grants).chain(reservations).chain(keys).chain(limits).chain(tokens).chain(live)
+    let realm = realm::all_of(access).map(AccessChange::Realm);
+    let own = authorities.chain(identities).chain(grants).chain(reservations);
+    own.chain(keys).chain(limits).chain(tokens).chain(live).chain(realm)
 }
 
 /// The checksum of each record.
@@ -264,7 +270,7 @@ pub fn sums(access: &Access) -> impl Iterator<Item = u32> {
     let others = access.grants.values().map(of).chain(access.reservations.values().map(of));
     let others = others.chain(access.volume_keys.values().map(of)).chain(access.limits.values().map(of));
     let others = others.chain(access.join_tokens.values().map(of)).chain(access.live_imports.values().map(of));
-    authorities.chain(access.identities.values().map(of)).chain(others)
+    authorities.chain(access.identities.values().map(of)).chain(others).chain(realm::sums(access))
 }
 
 pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
@@ -293,5 +299,6 @@ pub fn load(connection: &Connection) -> rusqlite::Result<Access> {
     for record in all::<LimitsRecord>(connection)? {
         access.limits.insert(record.of.clone(), Arc::new(record));
     }
+    realm::load(connection, &mut access)?;
     Ok(access)
 }

@@ -117,6 +117,14 @@ impl Writer {
         self.above.extend_from_slice(cells);
     }
 
+    fn rows(&mut self, table: &str, columns: &[&str], rows: &[Vec<Value>]) {
+        self.begin(table, columns, rows.len());
+        for values in rows {
+            let cells: Vec<Cell> = values.iter().map(|value| self.cell(value)).collect();
+            self.row(&cells);
+        }
+    }
+
     fn records<R: Record>(&mut self, records: impl ExactSizeIterator<Item = Vec<Value>>) {
         self.begin(R::TABLE, R::COLUMNS, records.len());
         for values in records {
@@ -200,6 +208,7 @@ pub fn encode(state: &State) -> Vec<u8> {
     writer.records::<crate::access::JoinTokenRecord>(access.join_tokens.values().map(|record| record.values()));
     let live = access.live_imports.values().map(|record| record.values());
     writer.records::<crate::access::LiveRecord>(live);
+    super::realm::rows_of(access, |table, columns, rows| writer.rows(table, columns, &rows));
     put_schedules(&mut writer, &state.schedules);
     writer.begin("counters", &["name", "next"], counters.len());
     for counter in counters {
@@ -414,6 +423,31 @@ mod tests {
     use crate::command::Command;
     use crate::record::DriveState;
     use crate::state_machine::apply::tests::{cluster, create, done, set};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_copy_with_anything_changed_is_refused_or_says_the_same(
+            at: prop::sample::Index, bytes in prop::collection::vec(any::<u8>(), 1..8), cut: Option<prop::sample::Index>,
+        ) {
+            let state = cluster(&[(1, 1), (2, 2)]);
+            let mut copy = encode(&state);
+            let at = at.index(copy.len());
+            let end = (at + bytes.len()).min(copy.len());
+            copy[at..end].copy_from_slice(&bytes[..end - at]);
+            if let Some(cut) = cut {
+                copy.truncate(cut.index(copy.len()));
+            }
+            if let Ok(read) = decode(&copy) {
+                prop_assert_eq!(State { rebuilds: state.rebuilds.clone(), ..read }, state);
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_are_no_copy(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(decode(&bytes).is_err());
+        }
+    }
 
     /// Some of everything.
     fn busy_state() -> State {

@@ -11,6 +11,7 @@ pub mod apply;
 pub mod copy;
 mod digest;
 mod machine;
+pub mod realm;
 mod rows;
 mod schedules;
 mod schema;

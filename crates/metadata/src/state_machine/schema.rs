@@ -197,6 +197,28 @@ pub const KIND: Kind = Kind {
             done INTEGER NOT NULL,          -- bytes from the beginning on that are there for good
             stage TEXT NOT NULL             -- running, paused, cancelled
         ) STRICT;
+        -- Authorities in whose place others come: trusted still, and signing nothing for servers.
+        CREATE TABLE leaving_authorities (
+            number INTEGER PRIMARY KEY,     -- authorities.number
+            since_unix_ms INTEGER NOT NULL
+        ) STRICT;
+        -- Rights on all volumes of a pool, or of the cluster.
+        CREATE TABLE scope_grants (
+            scope TEXT NOT NULL,            -- pool:NAME, or cluster
+            to_whom TEXT NOT NULL,          -- as in grants
+            right_to TEXT NOT NULL,         -- read, write, admin
+            PRIMARY KEY (scope, to_whom)
+        ) STRICT, WITHOUT ROWID;
+        -- By which new volumes of a pool are encrypted if nothing else is said.
+        CREATE TABLE pool_keys (pool TEXT PRIMARY KEY, key TEXT NOT NULL) STRICT;
+        -- Of others, who say who their people are.
+        CREATE TABLE outside_authorities (name TEXT PRIMARY KEY, certificate TEXT NOT NULL) STRICT;
+        -- Identities that are known by certificates of outside authorities.
+        CREATE TABLE subjects (
+            identity TEXT PRIMARY KEY,      -- identities.name, whose key is a digest of the rest
+            authority TEXT NOT NULL,        -- outside_authorities.name
+            subject TEXT NOT NULL           -- the common name of the certificate's subject
+        ) STRICT;
         -- What is done again and again.
         CREATE TABLE schedules (
             id INTEGER PRIMARY KEY,         -- never used again

@@ -168,7 +168,14 @@ const SINCE_FORM_12: &str = "CREATE TABLE IF NOT EXISTS requests (
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS scrubs (
         volume INTEGER PRIMARY KEY, begun_unix_ms INTEGER NOT NULL, done_unix_ms INTEGER NOT NULL
-    ) STRICT;";
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS leaving_authorities (number INTEGER PRIMARY KEY, since_unix_ms INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS scope_grants (
+        scope TEXT NOT NULL, to_whom TEXT NOT NULL, right_to TEXT NOT NULL, PRIMARY KEY (scope, to_whom)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS pool_keys (pool TEXT PRIMARY KEY, key TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS outside_authorities (name TEXT PRIMARY KEY, certificate TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS subjects (identity TEXT PRIMARY KEY, authority TEXT NOT NULL, subject TEXT NOT NULL) STRICT;";
 
 /// There is nobody in it before form 11.
 const ACCESS: &str = "CREATE TABLE IF NOT EXISTS authorities (

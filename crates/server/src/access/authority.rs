@@ -11,11 +11,14 @@ use std::time::{Duration, SystemTime};
 use tepal_metadata::{KeyHash, Role};
 use tepal_model::ClusterId;
 
-/// In the data folder.
-const FILE: &str = "authority.key";
+/// In the data folder: of the first one, `authority.key`.
+fn file(number: u32) -> String {
+    if number <= 1 { "authority.key".to_owned() } else { format!("authority-{number}.key") }
+}
+
 /// Clocks differ: a certificate counts so long before it was made.
 const EARLIER: Duration = Duration::from_secs(3600);
-/// The authority's own certificate counts so long. There's no way yet to replace it.
+/// The authority's own certificate counts so long.
 const AUTHORITY_DAYS: u32 = 3650;
 pub const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of a public key: a point of P-256, uncompressed (SEC 1, 2.3.3).
@@ -83,7 +86,7 @@ pub fn hash(public_key: &[u8]) -> KeyHash {
 pub struct Subject<'a> {
     pub name: &'a str,
     pub role: Role,
-    /// Names and addresses of a server.
+    /// Names and addresses of a server, or of a host whose gateway serves others.
     pub names: &'a [String],
     pub days: u32,
 }
@@ -95,8 +98,8 @@ pub struct Authority {
 impl Authority {
     /// The certificate of a new one, as PEM. Its key is in the data folder when this returns: the one that is there already, as it may be
     /// of an authority of which nobody has heard whether it was agreed on.
-    pub fn make(folder: &Path, cluster: ClusterId) -> Result<String, AuthorityError> {
-        let path = folder.join(FILE);
+    pub fn make(folder: &Path, cluster: ClusterId, number: u32) -> Result<String, AuthorityError> {
+        let path = folder.join(file(number));
         let failed = |error| AuthorityError::File { path: path.clone(), error };
         let key = match std::fs::read_to_string(&path) {
             Ok(text) => KeyPair::from_pem(&text).map_err(|_| AuthorityError::OtherKey(path.clone()))?,
@@ -107,12 +110,16 @@ impl Authority {
             }
             Err(error) => return Err(failed(error)),
         };
-        Ok(params_of(cluster).self_signed(&key)?.pem())
+        Ok(params_of(cluster, number).self_signed(&key)?.pem())
     }
 
     /// The one whose certificate is agreed on, if its key is in the data folder.
-    pub fn open(folder: &Path, cluster: ClusterId, certificate: &[u8]) -> Result<Option<Self>, AuthorityError> {
-        let path = folder.join(FILE);
+    pub fn open(
+        folder: &Path,
+        cluster: ClusterId,
+        (number, certificate): (u32, &[u8]),
+    ) -> Result<Option<Self>, AuthorityError> {
+        let path = folder.join(file(number));
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -122,7 +129,7 @@ impl Authority {
         if super::key_of(certificate) != Some(hash(&key.subject_public_key_info())) {
             return Err(AuthorityError::OtherKey(path));
         }
-        Ok(Some(Authority { issuer: Issuer::new(params_of(cluster), key) }))
+        Ok(Some(Authority { issuer: Issuer::new(params_of(cluster, number), key) }))
     }
 
     /// A certificate, as PEM.
@@ -135,10 +142,11 @@ impl Authority {
         let now = SystemTime::now();
         params.not_before = (now - EARLIER).into();
         params.not_after = (now + DAY * subject.days).into();
-        params.distinguished_name = called(subject.name, &format!("Tepal {}", subject.role));
+        params.distinguished_name = called(subject.name, &organization_of(subject.role));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if subject.role == Role::Server {
+        // A host's gateway serves clients too.
+        if subject.role == Role::Server || !subject.names.is_empty() {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         params.use_authority_key_identifier_extension = true;
@@ -146,13 +154,20 @@ impl Authority {
     }
 }
 
+/// What certificates of the cluster's authority say of those who have such a role.
+pub fn organization_of(role: Role) -> String {
+    format!("Tepal {role}")
+}
+
 /// The same for the same cluster, so that the key alone has to be kept.
-fn params_of(cluster: ClusterId) -> CertificateParams {
+fn params_of(cluster: ClusterId, number: u32) -> CertificateParams {
     let mut params = CertificateParams::default();
     let now = SystemTime::now();
     params.not_before = (now - EARLIER).into();
     params.not_after = (now + DAY * AUTHORITY_DAYS).into();
-    params.distinguished_name = called(&format!("cluster {cluster}"), "Tepal authority");
+    let name =
+        if number <= 1 { format!("cluster {cluster}") } else { format!("cluster {cluster}, authority {number}") };
+    params.distinguished_name = called(&name, "Tepal authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
@@ -189,8 +204,8 @@ mod tests {
     }
 
     fn made(folder: &Path) -> (Authority, String) {
-        let certificate = Authority::make(folder, ClusterId(7)).expect("space");
-        let opened = Authority::open(folder, ClusterId(7), &der(&certificate)).expect("its key");
+        let certificate = Authority::make(folder, ClusterId(7), 1).expect("space");
+        let opened = Authority::open(folder, ClusterId(7), (1, &der(&certificate))).expect("its key");
         (opened.expect("there"), certificate)
     }
 
@@ -230,16 +245,16 @@ mod tests {
     fn an_authority_is_the_same_after_a_restart_and_never_another() {
         let scratch = tempfile::tempdir().expect("a folder");
         let (_, root) = made(scratch.path());
-        let again = Authority::make(scratch.path(), ClusterId(7)).expect("its key is there");
+        let again = Authority::make(scratch.path(), ClusterId(7), 1).expect("its key is there");
         assert_eq!(crate::access::key_of(&der(&again)), crate::access::key_of(&der(&root)));
         let other = tempfile::tempdir().expect("a folder");
         let (_, other_root) = made(other.path());
-        let mistaken = Authority::open(scratch.path(), ClusterId(7), &der(&other_root));
+        let mistaken = Authority::open(scratch.path(), ClusterId(7), (1, &der(&other_root)));
         assert!(matches!(mistaken, Err(AuthorityError::OtherKey(_))));
-        std::fs::remove_file(other.path().join(FILE)).expect("there");
-        assert!(Authority::open(other.path(), ClusterId(7), &der(&other_root)).expect("no key").is_none());
-        std::fs::write(scratch.path().join(FILE), "no key").expect("ours");
-        assert!(matches!(Authority::make(scratch.path(), ClusterId(7)), Err(AuthorityError::OtherKey(_))));
+        std::fs::remove_file(other.path().join(file(1))).expect("there");
+        assert!(Authority::open(other.path(), ClusterId(7), (1, &der(&other_root))).expect("no key").is_none());
+        std::fs::write(scratch.path().join(file(1)), "no key").expect("ours");
+        assert!(matches!(Authority::make(scratch.path(), ClusterId(7), 1), Err(AuthorityError::OtherKey(_))));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::throttle::{Throttle, Throttles};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tepal_metadata::{Access, KeyHash, Limited, Metadata, Right};
+use tepal_metadata::{Access, KeyHash, Limited, Metadata, Right, State};
 use tepal_model::{IoError, VolumeId};
 
 /// Who alone may write to a volume, by the number of that. Shared by all connections to it.
@@ -45,9 +45,9 @@ impl Claim {
         if self.right.load(Ordering::Acquire) >= number(Some(right)) { Ok(()) } else { Err(IoError::NotAllowed) }
     }
 
-    fn follow(&self, access: &Access) {
-        let identity = access.identity_of(&self.key);
-        let right = identity.and_then(|identity| access.right_of(identity, self.volume));
+    fn follow(&self, state: &State) {
+        let identity = state.access.identity_of(&self.key);
+        let right = identity.and_then(|identity| state.right_of(identity, self.volume));
         self.right.store(number(right), Ordering::Release);
     }
 }
@@ -64,7 +64,7 @@ fn number(right: Option<Right>) -> u8 {
 /// All claims, fences and throttles of this process. Clones are the same.
 #[derive(Clone)]
 pub struct Claims {
-    latest: Arc<dyn Fn() -> Arc<Access> + Send + Sync>,
+    latest: Arc<dyn Fn() -> Arc<State> + Send + Sync>,
     all: Arc<Mutex<All>>,
     throttles: Throttles,
 }
@@ -79,10 +79,11 @@ impl Claims {
     /// They follow what is agreed as this server knows it.
     pub fn new(metadata: &Metadata) -> Claims {
         let states = metadata.watch();
-        Claims::by(move || states.borrow().access.clone())
+        Claims::by(move || states.borrow().clone())
     }
 
-    fn by(latest: impl Fn() -> Arc<Access> + Send + Sync + 'static) -> Claims {
+    /// They follow what is said to be agreed.
+    pub fn by(latest: impl Fn() -> Arc<State> + Send + Sync + 'static) -> Claims {
         Claims { latest: Arc::new(latest), all: Arc::default(), throttles: Throttles::default() }
     }
 
@@ -105,7 +106,7 @@ impl Claims {
             return fence;
         }
         let fence = Arc::new(Fence { volume, number: AtomicU64::new(0) });
-        fence.follow(&(self.latest)());
+        fence.follow(&(self.latest)().access);
         all.fences.insert(volume, Arc::downgrade(&fence));
         fence
     }
@@ -117,21 +118,21 @@ impl Claims {
 
     /// How much the holder of a key may ask for; as much as it likes, if nobody is known by the key.
     pub fn throttle_by(&self, key: &KeyHash) -> Option<Arc<Throttle>> {
-        let name = (self.latest)().identity_of(key)?.name.clone();
+        let name = (self.latest)().access.identity_of(key)?.name.clone();
         Some(self.throttle_of(Limited::Identity(name)))
     }
 
     fn throttle_of(&self, of: Limited) -> Arc<Throttle> {
-        self.throttles.of(of, |of| (self.latest)().limits_of(of))
+        self.throttles.of(of, |of| (self.latest)().access.limits_of(of))
     }
 
     /// From now on, claims, fences and throttles are as what is agreed now says, or something later.
     pub fn follow(&self) {
         let mut all = self.lock();
-        let access = (self.latest)();
-        all.claims.retain(|_, claim| claim.upgrade().inspect(|claim| claim.follow(&access)).is_some());
-        all.fences.retain(|_, fence| fence.upgrade().inspect(|fence| fence.follow(&access)).is_some());
-        self.throttles.follow(|of| access.limits_of(of));
+        let state = (self.latest)();
+        all.claims.retain(|_, claim| claim.upgrade().inspect(|claim| claim.follow(&state)).is_some());
+        all.fences.retain(|_, fence| fence.upgrade().inspect(|fence| fence.follow(&state.access)).is_some());
+        self.throttles.follow(|of| state.access.limits_of(of));
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
@@ -142,7 +143,7 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tepal_metadata::{GrantRecord, IdentityRecord, ReservationRecord, Role};
+    use tepal_metadata::{Access, GrantRecord, IdentityRecord, ReservationRecord, Role};
 
     fn granted(right: Option<Right>) -> Access {
         let mut access = Access::default();
@@ -156,19 +157,23 @@ mod tests {
         access
     }
 
+    fn with(access: Access) -> Arc<State> {
+        Arc::new(State::of_access(access))
+    }
+
     /// What is agreed in a test, which changes it.
     #[derive(Clone)]
-    struct Agreed(Arc<Mutex<Arc<Access>>>);
+    struct Agreed(Arc<Mutex<Arc<State>>>);
 
     impl Agreed {
         fn new(access: Access) -> (Agreed, Claims) {
-            let agreed = Agreed(Arc::new(Mutex::new(Arc::new(access))));
+            let agreed = Agreed(Arc::new(Mutex::new(with(access))));
             let latest = agreed.clone();
             (agreed, Claims::by(move || latest.0.lock().expect("no panic").clone()))
         }
 
         fn becomes(&self, access: Access) {
-            *self.0.lock().expect("no panic") = Arc::new(access);
+            *self.0.lock().expect("no panic") = with(access);
         }
     }
 

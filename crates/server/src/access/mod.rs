@@ -14,10 +14,12 @@ mod claims;
 mod credentials;
 mod judge;
 pub mod own;
+mod subject;
 
 pub use authority::{Authority, AuthorityError, PublicKey, Subject, hash};
 pub use claims::{Claim, Claims, Fence};
-pub use credentials::{Credentials, Peer};
+pub use credentials::{Credentials, Peer, Trust, check_authority};
+pub use judge::outside_key;
 
 use crate::drives::Parts;
 use crate::relay::{Asked, Relay};
@@ -76,6 +78,8 @@ pub struct SignServer {
 pub struct Signed {
     /// As PEM.
     pub certificate: String,
+    /// The certificate of the authority that has signed it, as PEM.
+    pub authority: String,
 }
 
 /// Clones are the same.
@@ -123,9 +127,29 @@ impl Access {
         &self.0.credentials
     }
 
-    /// The newest authority that is agreed on.
+    /// The authority that signs certificates of servers.
     pub fn authority_record(&self) -> Option<Arc<AuthorityRecord>> {
-        self.0.metadata.state().access.authorities.values().next_back().cloned()
+        self.0.metadata.state().access.presented().cloned()
+    }
+
+    /// The authority that signs those of everybody else. If there is none, this server makes one.
+    pub async fn signing(&self) -> Result<Arc<AuthorityRecord>, AccessError> {
+        let first = self.have_authority().await?;
+        Ok(self.0.metadata.state().access.newest_authority().cloned().unwrap_or(first))
+    }
+
+    /// This server makes one more, which is to take the place of the one that is there.
+    pub async fn rotate(&self) -> Result<(), AccessError> {
+        let _making = self.0.making.lock().await;
+        let state = self.0.metadata.state();
+        let newest = state.access.newest_authority().ok_or(ProposeError::Refused(Refusal::NoAuthority))?;
+        if state.access.authorities.len() > 1 {
+            return Err(ProposeError::Refused(Refusal::Rotating { number: newest.number }).into());
+        }
+        let certificate = Authority::make(&self.0.folder, state.cluster.id, newest.number.saturating_add(1))?;
+        let server = self.0.metadata.server();
+        self.0.metadata.propose(Command::RotateAuthority { certificate, server }).await?;
+        Ok(())
     }
 
     /// The same; if there is none, this server makes one.
@@ -133,7 +157,7 @@ impl Access {
         let _making = self.0.making.lock().await;
         if self.authority_record().is_none() {
             let metadata = &self.0.metadata;
-            let certificate = Authority::make(&self.0.folder, metadata.state().cluster.id)?;
+            let certificate = Authority::make(&self.0.folder, metadata.state().cluster.id, 1)?;
             let add = Command::AddAuthority { certificate, server: metadata.server() };
             match metadata.propose(add).await {
                 Ok(_) | Err(ProposeError::Refused(Refusal::AuthorityExists { .. })) => {}
@@ -142,7 +166,7 @@ impl Access {
         }
         let mut states = self.0.metadata.watch();
         let state = crate::news::in_a_moment(&mut states, |state| !state.access.authorities.is_empty()).await;
-        let record = state.access.authorities.values().next_back().cloned();
+        let record = state.access.presented().cloned();
         record.ok_or_else(|| ProposeError::Refused(Refusal::NoAuthority).into())
     }
 
@@ -150,7 +174,7 @@ impl Access {
     pub fn authority(&self, record: &AuthorityRecord) -> Result<Option<Authority>, AccessError> {
         let certificate = CertificateDer::from_pem_slice(record.certificate.as_bytes());
         let certificate = certificate.map_err(|error| AccessError::Unreadable(format!("{error:?}")))?;
-        match Authority::open(&self.0.folder, self.0.metadata.state().cluster.id, &certificate) {
+        match Authority::open(&self.0.folder, self.0.metadata.state().cluster.id, (record.number, &certificate)) {
             // One that this server made in the same moment, and that came second.
             Err(AuthorityError::OtherKey(_)) if record.server != self.0.metadata.server() => Ok(None),
             opened => Ok(opened?),
@@ -158,12 +182,11 @@ impl Access {
     }
 
     /// A certificate of this server, from whoever has the key.
-    async fn have_signed(&self, record: &AuthorityRecord, key: &str, names: &[String]) -> Result<String, AccessError> {
+    async fn have_signed(&self, record: &AuthorityRecord, key: &str, names: &[String]) -> Result<Signed, AccessError> {
         let name = self.0.metadata.server().to_string();
         if let Some(authority) = self.authority(record)? {
-            return self
-                .sign_server(&authority, &SignServer { name, key: key.to_owned(), names: names.to_vec() })
-                .await;
+            let asked = SignServer { name, key: key.to_owned(), names: names.to_vec() };
+            return self.sign_server((&authority, record), &asked).await;
         }
         let no_key = |why: String| AccessError::NoKey { server: record.server, why };
         let state = self.0.metadata.state();
@@ -180,29 +203,35 @@ impl Access {
         if said.status != 200 {
             return Err(no_key(said.body));
         }
-        let signed: Signed = serde_json::from_str(&said.body).map_err(|error| no_key(error.to_string()))?;
-        Ok(signed.certificate)
+        serde_json::from_str(&said.body).map_err(|error| no_key(error.to_string()))
     }
 
     /// A certificate of a server, whose key is on record from then on.
-    pub async fn sign_server(&self, authority: &Authority, asked: &SignServer) -> Result<String, AccessError> {
+    pub async fn sign_server(
+        &self,
+        (authority, record): (&Authority, &AuthorityRecord),
+        asked: &SignServer,
+    ) -> Result<Signed, AccessError> {
         let SignServer { name, key, names } = asked;
         let public = own::public_key(key)?;
         let certificate = authority.sign(&public, &own::subject(name, names))?;
+        let signed = Signed { certificate, authority: record.certificate.clone() };
         let (name, key) = (format!("server-{name}"), public.hash());
         let command = match self.0.metadata.state().access.identities.get(&name) {
-            Some(known) if known.key == key => return Ok(certificate),
+            Some(known) if known.key == key => return Ok(signed),
             Some(_) => Command::RenewIdentity { name, key },
             None => Command::AddIdentity { name, role: Role::Server, groups: vec![], key },
         };
         self.0.metadata.propose(command).await?;
-        Ok(certificate)
+        Ok(signed)
     }
 
-    /// Who has shown a certificate, and by which key.
-    pub fn identity_of(&self, certificate: &[u8]) -> Option<(KeyHash, Arc<IdentityRecord>)> {
-        let key = key_of(certificate)?;
-        self.0.metadata.state().access.identity_of(&key).map(|identity| (key, identity.clone()))
+    /// Who has shown these certificates, and by which key.
+    pub fn identity_of(&self, certificates: &[CertificateDer<'_>]) -> Option<(KeyHash, Arc<IdentityRecord>)> {
+        match self.0.credentials.judge(Some(certificates))? {
+            Peer::Identity(key, record) => Some((key, record)),
+            Peer::Trusted => None,
+        }
     }
 }
 

@@ -2,14 +2,15 @@
 //! know it by that.
 
 use super::authority::{AuthorityError, DAY, PublicKey, Subject};
-use super::credentials::{Credentials, Pem};
-use super::{Access, AccessError};
+use super::credentials::{Credentials, Pem, Trust};
+use super::{Access, AccessError, Signed};
 use crate::private_file;
 use rcgen::{KeyPair, PublicKeyData};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tepal_metadata::Role;
+use tepal_metadata::{Role, State};
 
 /// In the data folder.
 const FILE: &str = "certificate.json";
@@ -32,6 +33,8 @@ struct Own {
     key: String,
     /// Of the authority that signed it, as PEM.
     authority: String,
+    /// Whom to believe before more is known.
+    trust: Trust,
     /// For which names and addresses it counts.
     names: Vec<String>,
     until_unix_s: u64,
@@ -39,7 +42,16 @@ struct Own {
 
 impl Own {
     fn pem(&self) -> Pem<'_> {
-        Pem { certificate: &self.certificate, key: &self.key, authority: &self.authority }
+        Pem { certificate: &self.certificate, key: &self.key }
+    }
+
+    /// One of an earlier build says the authority alone.
+    fn trust(&self) -> Trust {
+        if self.trust.roots.is_empty() {
+            Trust { roots: self.authority.clone(), ..Trust::default() }
+        } else {
+            self.trust.clone()
+        }
     }
 
     /// A damaged one is made anew.
@@ -52,7 +64,7 @@ impl Own {
 pub fn recall(folder: &Path, credentials: &Credentials) {
     let own = Own::of(folder);
     if !own.certificate.is_empty()
-        && let Err(error) = credentials.set(&own.pem())
+        && let Err(error) = credentials.set(&own.pem(), &own.trust())
     {
         tracing::warn!(%error, "the certificate in the data folder can't be used");
     }
@@ -71,10 +83,10 @@ pub async fn keep(access: Access, names: Vec<String>, is_required: bool) {
                 TRY_AGAIN
             }
         };
-        let known = access.authority_record();
-        let changed = async {
-            states.wait_for(|state| state.access.authorities.values().next_back() != known.as_ref()).await.is_ok()
-        };
+        let (known, trusted) = (access.authority_record(), Trust::of(&access.metadata().state().access));
+        let is_news =
+            |state: &Arc<State>| state.access.presented() != known.as_ref() || Trust::of(&state.access) != trusted;
+        let changed = async { states.wait_for(is_news).await.is_ok() };
         tokio::select! {
             is_there = changed => if !is_there { return },
             () = tokio::time::sleep(next) => {}
@@ -101,22 +113,36 @@ async fn renew(access: &Access, names: &[String], is_required: bool) -> Result<(
         None if is_required => access.have_authority().await?,
         None => return Ok(()),
     };
-    let mut own = Own::of(access.folder());
+    let (mut own, trust) = (Own::of(access.folder()), Trust::of(&access.metadata().state().access));
     let soon = unix_s() + RENEW_BEFORE.as_secs();
     if own.authority == record.certificate && own.names == names && own.until_unix_s > soon {
         access.credentials().note_end(own.until_unix_s);
-        return if access.credentials().are_there() { Ok(()) } else { access.credentials().set(&own.pem()) };
+        if own.trust != trust {
+            own.trust = trust;
+            keep_file(access, &own)?;
+        } else if access.credentials().are_there() && access.credentials().trust() == own.trust {
+            return Ok(());
+        }
+        return access.credentials().set(&own.pem(), &own.trust);
     }
     let key = KeyPair::from_pem(&own.key).or_else(|_| KeyPair::generate()).map_err(AuthorityError::from)?;
     let digits: String = key.der_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    let certificate = access.have_signed(&record, &digits, names).await?;
+    let Signed { certificate, authority } = access.have_signed(&record, &digits, names).await?;
     let until_unix_s = unix_s() + (DAY * SERVER_DAYS).as_secs();
-    let authority = record.certificate.clone();
-    own = Own { certificate, key: key.serialize_pem(), authority, names: names.to_vec(), until_unix_s };
-    let (path, text) = (access.folder().join(FILE), serde_json::to_vec_pretty(&own).expect("texts and numbers"));
-    private_file::replace(&path, &text).map_err(|error| AccessError::File { path, error })?;
+    own = Own { certificate, key: key.serialize_pem(), authority, trust, names: names.to_vec(), until_unix_s };
+    keep_file(access, &own)?;
     access.credentials().note_end(own.until_unix_s);
-    access.credentials().set(&own.pem())
+    access.credentials().set(&own.pem(), &own.trust)
+}
+
+fn keep_file(access: &Access, own: &Own) -> Result<(), AccessError> {
+    let (path, text) = (access.folder().join(FILE), serde_json::to_vec_pretty(own).expect("texts and numbers"));
+    private_file::replace(&path, &text).map_err(|error| AccessError::File { path, error })
+}
+
+/// By which authority this server's certificate is signed, as PEM; none if it has none yet.
+pub fn signed_by(access: &Access) -> Option<String> {
+    Some(Own::of(access.folder()).authority).filter(|_| access.credentials().are_there())
 }
 
 fn unix_s() -> u64 {

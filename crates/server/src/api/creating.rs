@@ -5,7 +5,8 @@ use super::extract::Input;
 use super::failure::Failure;
 use super::types::{BY_ID, CreateVolume, ErrorKind, VolumeInfo};
 use super::volumes::one;
-use super::{Context, Shared, health_text};
+use super::{Context, Shared, Who, health_text, host};
+use axum::Extension;
 use axum::extract::State as Extract;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,10 +22,11 @@ const ONE_DRIVE: Duration = Duration::from_secs(15);
 
 pub async fn create(
     Extract(context): Extract<Shared>,
+    who: Option<Extension<Who>>,
     Input(volume): Input<CreateVolume>,
 ) -> Result<Tagged<VolumeInfo>, Failure> {
     let name = volume.name.clone();
-    let command = to_create(&context, volume).await?;
+    let command = to_create(&context, who.as_deref(), volume).await?;
     made(&context, &name, command).await
 }
 
@@ -39,15 +41,20 @@ pub async fn made(context: &Context, name: &str, command: Command) -> Result<Tag
 }
 
 /// What makes a volume.
-pub async fn to_create(context: &Context, volume: CreateVolume) -> Result<Command, Failure> {
-    let CreateVolume { name, size, layout, pool, key } = volume;
+pub async fn to_create(context: &Context, who: Option<&Who>, volume: CreateVolume) -> Result<Command, Failure> {
+    let CreateVolume { name, size, layout, pool, key, plain } = volume;
     let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    host::may_create(&context.parts.metadata.state(), who, &pool)?;
+    if plain && key.is_some() {
+        return Err(Failure::bad("a volume is encrypted by a key, or plain: not both".to_owned()));
+    }
     wait_for_drives(context, &pool).await?;
     let state = context.parts.metadata.state();
     let by_default = if layout.is_none() { two_copies(&state, &pool) } else { None };
     let is_by_default = by_default.is_some();
     let layout = layout.or(by_default);
-    let command = match key {
+    let of_pool = || state.access.pool_keys.get(&pool).filter(|_| !plain).map(|record| record.key.clone());
+    let command = match key.or_else(of_pool) {
         None => Command::CreateVolume { name: name.clone(), size, layout, pool: pool.clone() },
         Some(key) => {
             let mut others = state.access.volume_keys.values();

@@ -2,18 +2,20 @@
 
 use super::extract::Input;
 use super::types::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMap, DirectoryMigration, DirectoryRanges,
-    DirectoryServer, DirectorySnapshot, DirectoryVolume, ENCRYPTED, GatewayCounters, GatewayNews, RANGED,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryIdentity, DirectoryKey, DirectoryMap, DirectoryMigration,
+    DirectoryRanges, DirectoryServer, DirectorySnapshot, DirectoryTrust, DirectoryVolume, ENCRYPTED, GatewayCounters,
+    GatewayNews, RANGED,
 };
 use super::{Shared, Who};
+use crate::access::Trust;
 use crate::agreed::left;
 use crate::observed::Damage;
 use axum::extract::State;
 use axum::{Extension, Json};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_metadata::{self as metadata, ColumnRecord, Limited, ServerState, SnapshotRecord};
+use tepal_metadata::{self as metadata, ColumnRecord, IdentityRecord, Limited, Role, ServerState, SnapshotRecord};
 use tepal_model::{Epoch, VolumeId};
 use tokio::time::timeout;
 
@@ -80,7 +82,7 @@ impl Gateways {
 }
 
 pub async fn show(State(context): State<Shared>, who: Option<Extension<Who>>) -> Json<Directory> {
-    Json(directory(&context.parts.metadata.state(), who.as_deref()))
+    Json(directory(&context.parts.metadata.state(), who.as_deref(), false))
 }
 
 /// At once if the gateway has another one. A server that knows less than the gateway waits until it knows more.
@@ -89,7 +91,7 @@ pub async fn follow(
     who: Option<Extension<Who>>,
     Input(news): Input<GatewayNews>,
 ) -> Json<Directory> {
-    let after = news.after;
+    let (after, serves) = (news.after, news.serves);
     let damage = news.damage.clone();
     let before = context.gateways.hear(news);
     let state = context.parts.metadata.state();
@@ -97,15 +99,15 @@ pub async fn follow(
     let mut states = context.parts.metadata.watch();
     // Nothing new, then: the caller asks again.
     let _ = timeout(NEWS_WITHIN, states.wait_for(|state| state.happenings() > after)).await;
-    Json(directory(&context.parts.metadata.state(), who.as_deref()))
+    Json(directory(&context.parts.metadata.state(), who.as_deref(), serves))
 }
 
-/// What an identity may know of.
-fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
+/// What an identity may know of. `serves`: it wants to know who else may come.
+fn directory(state: &metadata::State, who: Option<&Who>, serves: bool) -> Directory {
     let may_know = |volume: VolumeId| match who {
         Some(Who::Identity(key, _)) => {
             let known = state.access.identity_of(key);
-            known.is_some_and(|known| state.access.right_of(known, volume).is_some())
+            known.is_some_and(|known| state.right_of(known, volume).is_some())
         }
         Some(Who::Nobody | Who::InTheClear) | None => true,
     };
@@ -156,7 +158,29 @@ fn directory(state: &metadata::State, who: Option<&Who>) -> Directory {
         servers: servers.collect(),
         drives: drives.collect(),
         volumes: volumes.collect(),
+        people: if serves { people(state, may_know) } else { Vec::new() },
+        trust: serves.then(|| {
+            let Trust { roots, outside } = Trust::of(&state.access);
+            DirectoryTrust { roots, outside }
+        }),
     }
+}
+
+/// Who has a right to any of the volumes that a gateway may know of.
+fn people(state: &metadata::State, may_know: impl Fn(VolumeId) -> bool) -> Vec<DirectoryIdentity> {
+    let volumes: Vec<VolumeId> = state.active_volumes().map(|volume| volume.id).filter(|id| may_know(*id)).collect();
+    let told = |record: &Arc<IdentityRecord>| {
+        let everything = record.role == Role::Operator;
+        let right = |volume: &VolumeId| Some((volume.0, state.right_of(record, *volume)?));
+        let rights: Vec<_> = match record.role {
+            Role::Host => volumes.iter().filter_map(right).collect(),
+            Role::Operator | Role::Server | Role::Revoked => Vec::new(),
+        };
+        let keys = std::iter::once(record.key).chain(record.former_key).map(|key| key.to_string()).collect();
+        let name = record.name.clone();
+        (everything || !rights.is_empty()).then_some(DirectoryIdentity { name, keys, everything, rights })
+    };
+    state.access.identities.values().filter_map(told).collect()
 }
 
 fn migration(state: &metadata::State, volume: &metadata::VolumeRecord) -> Option<DirectoryMigration> {

@@ -98,6 +98,9 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoIdentity(_)
         | Refusal::NoJoinToken
         | Refusal::NoGrant { .. }
+        | Refusal::NoGrantOn { .. }
+        | Refusal::NoSuchAuthority(_)
+        | Refusal::NoOutsideAuthority(_)
         | Refusal::NoMap(_)
         | Refusal::NoColumn { .. }
         | Refusal::NoMove { .. }
@@ -133,6 +136,12 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::PoolExists(_)
         | Refusal::AuthorityExists { .. }
         | Refusal::NoAuthority
+        | Refusal::Rotating { .. }
+        | Refusal::NotLeaving(_)
+        | Refusal::OutsideAuthorityExists(_)
+        | Refusal::TooManyOutside { .. }
+        | Refusal::TooManyGrantsOn { .. }
+        | Refusal::IsOutside(_)
         | Refusal::IdentityExists(_)
         | Refusal::IdentityRevoked(_)
         | Refusal::Reserved { .. }
@@ -209,6 +218,9 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::Name { .. }
         | Refusal::WrappedKey { .. }
         | Refusal::Limits(_)
+        | Refusal::Scope(_)
+        | Refusal::Subject { .. }
+        | Refusal::OutsideServer
         | Refusal::JoinTokenTime { .. }
         | Refusal::ConnectionsOfVolume
         | Refusal::LimitOfRole { .. }

@@ -193,9 +193,9 @@ async fn secured(stream: TcpStream, door: &Door) -> io::Result<(Line<TcpStream>,
     }
     let none = || io::Error::other("there's no certificate here yet");
     let line = Line::secured(stream, door.credentials.for_api().ok_or_else(none)?).await?;
-    let who = match line.certificate() {
+    let who = match line.certificates() {
         None => Who::Nobody,
-        Some(certificate) => match door.credentials.judge(Some(certificate)) {
+        Some(certificates) => match door.credentials.judge(Some(certificates)) {
             Some(Peer::Identity(key, record)) => Who::Identity(key, record),
             Some(Peer::Trusted) | None => Who::Nobody,
         },

@@ -1,17 +1,17 @@
 //! Identities, their certificates, and their rights on volumes.
 //!
-//! Invariant: what takes a right away is answered when every server acts by it.
+//! Invariant: what gives a right or takes it away is answered when every server acts by it.
 
 use super::conditions::tagged;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::types::{
-    CreateIdentity, Done, ErrorKind, FenceQuery, Grant, IdentityCertificate, IdentityInfo, Limits, RenewIdentity,
-    Reserve, RightInfo, WithdrawQuery, path, route,
+    CreateIdentity, Done, ErrorKind, FenceQuery, Grant, IdentityCertificate, IdentityInfo, Limits, OutsideSubject,
+    RenewIdentity, Reserve, RightInfo, ScopeRightInfo, WithdrawQuery, path, route,
 };
 use super::users::{self, Users};
 use super::{Context, Shared, volumes};
-use crate::access::{AccessError, PublicKey, SignServer, Signed, Subject};
+use crate::access::{AccessError, PublicKey, SignServer, Signed, Subject, is_machine_name};
 use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Method;
@@ -32,15 +32,16 @@ pub async fn create(
     Extract(context): Extract<Shared>,
     Input(asked): Input<CreateIdentity>,
 ) -> Result<Response, Failure> {
-    let CreateIdentity { name, role, groups, key, days } = asked.clone();
-    let (public, authority) = (checked(&key, days)?, context.access.have_authority().await?);
+    let CreateIdentity { name, role, groups, key, days, addresses } = asked.clone();
+    let (public, authority) = (checked(&key, days, &addresses)?, context.access.signing().await?);
     let Some(signer) = context.access.authority(&authority)? else {
         return context.have_signed(&authority, route::IDENTITIES.to_owned(), &asked).await;
     };
-    let certificate = signer.sign(&public, &Subject { name: &name, role, names: &[], days });
+    let certificate = signer.sign(&public, &Subject { name: &name, role, names: &addresses, days });
     let certificate = certificate.map_err(AccessError::from)?;
     context.propose(Command::AddIdentity { name, role, groups, key: public.hash() }).await?;
-    Ok(Json(IdentityCertificate { certificate, authority: authority.certificate.clone() }).into_response())
+    let roots = context.parts.metadata.state().access.roots();
+    Ok(Json(IdentityCertificate { certificate, authority: roots }).into_response())
 }
 
 pub async fn renew(
@@ -48,17 +49,18 @@ pub async fn renew(
     Named(name): Named,
     Input(asked): Input<RenewIdentity>,
 ) -> Result<Response, Failure> {
-    let RenewIdentity { key, days } = asked.clone();
-    let (public, authority) = (checked(&key, days)?, context.access.have_authority().await?);
+    let RenewIdentity { key, days, addresses } = asked.clone();
+    let (public, authority) = (checked(&key, days, &addresses)?, context.access.signing().await?);
     let Some(signer) = context.access.authority(&authority)? else {
         return context.have_signed(&authority, path(route::IDENTITY_RENEW, &name), &asked).await;
     };
     let state = context.parts.metadata.state();
     let found = state.access.identities.get(&name).ok_or_else(|| Refusal::NoIdentity(shown(&name)))?;
-    let certificate = signer.sign(&public, &Subject { name: &name, role: found.role, names: &[], days });
+    let certificate = signer.sign(&public, &Subject { name: &name, role: found.role, names: &addresses, days });
     let certificate = certificate.map_err(AccessError::from)?;
     context.propose(Command::RenewIdentity { name, key: public.hash() }).await?;
-    Ok(Json(IdentityCertificate { certificate, authority: authority.certificate.clone() }).into_response())
+    let roots = context.parts.metadata.state().access.roots();
+    Ok(Json(IdentityCertificate { certificate, authority: roots }).into_response())
 }
 
 pub async fn limit(
@@ -67,14 +69,18 @@ pub async fn limit(
     Input(limits): Input<Limits>,
 ) -> Result<Json<IdentityInfo>, Failure> {
     context.propose(Command::LimitIdentity { name: name.clone(), limits }).await?;
+    one(&context, &name)
+}
+
+pub fn one(context: &Context, name: &str) -> Result<Json<IdentityInfo>, Failure> {
     let state = context.parts.metadata.state();
-    let record = state.access.identities.get(&name).ok_or_else(|| Refusal::NoIdentity(shown(&name)))?;
+    let record = state.access.identities.get(name).ok_or_else(|| Refusal::NoIdentity(shown(name)))?;
     Ok(Json(info(&state, record)))
 }
 
 pub async fn remove(Extract(context): Extract<Shared>, Named(name): Named) -> Result<Json<Done>, Failure> {
     context.propose(Command::RemoveIdentity { name: name.clone() }).await?;
-    context.taken_away(|| format!("identity '{name}' is revoked, but some server may still know it")).await
+    context.all_act(|| format!("identity '{name}' is revoked, but some server may still know it")).await
 }
 
 /// For servers: those that have no key of the authority.
@@ -85,8 +91,7 @@ pub async fn sign_server(
     let authority = context.access.authority_record().ok_or(Refusal::NoAuthority)?;
     let no_key = || Failure::new(ErrorKind::Unavailable, "this server doesn't have the key of the authority");
     let signer = context.access.authority(&authority)?.ok_or_else(no_key)?;
-    let certificate = context.access.sign_server(&signer, &asked).await?;
-    Ok(Json(Signed { certificate }))
+    Ok(Json(context.access.sign_server((&signer, &authority), &asked).await?))
 }
 
 pub async fn rights(Extract(context): Extract<Shared>, name: Named) -> Result<Response, Failure> {
@@ -103,14 +108,10 @@ pub async fn grant(
     Input(Grant { to, right }): Input<Grant>,
 ) -> Result<Json<Done>, Failure> {
     let volume = volumes::record(&context, &name.0).await?;
-    let view = context.parts.metadata.state().view();
     context.propose(Command::Grant { volume: volume.by_id(), to: to.clone(), right }).await?;
-    if context.parts.metadata.state().view() == view {
-        return Ok(Json(Done {}));
-    }
     let called = volume.name.clone();
     context
-        .taken_away(|| format!("'{to}' has another right to volume '{called}', but some server may act by the old one"))
+        .all_act(|| format!("'{to}' has this right to volume '{called}', but some server may not act by it yet"))
         .await
 }
 
@@ -123,9 +124,7 @@ pub async fn withdraw(
     context.propose(Command::Withdraw { volume: volume.by_id(), to: to.clone() }).await?;
     let called = volume.name.clone();
     context
-        .taken_away(|| {
-            format!("'{to}' has no right to volume '{called}' any more, but some server may still act by it")
-        })
+        .all_act(|| format!("'{to}' has no right to volume '{called}' any more, but some server may still act by it"))
         .await
 }
 
@@ -146,7 +145,7 @@ pub async fn reserve(
     }
     context.propose(Command::Reserve { volume: volume.by_id(), holder: holder.clone(), take }).await?;
     let called = volume.name.clone();
-    context.taken_away(|| format!("volume '{called}' is reserved by '{holder}', but others may still write")).await
+    context.all_act(|| format!("volume '{called}' is reserved by '{holder}', but others may still write")).await
 }
 
 pub async fn fence(
@@ -157,13 +156,12 @@ pub async fn fence(
     let volume = volumes::record(&context, &name.0).await?;
     context.propose(Command::Release { volume: volume.by_id(), from }).await?;
     let called = volume.name.clone();
-    context
-        .taken_away(|| format!("clients of volume '{called}' are cut off, but some server may not know it yet"))
-        .await
+    context.all_act(|| format!("clients of volume '{called}' are cut off, but some server may not know it yet")).await
 }
 
 impl Context {
-    async fn taken_away(&self, late: impl Fn() -> String) -> Result<Json<Done>, Failure> {
+    /// Once every server acts by what is agreed now.
+    pub(super) async fn all_act(&self, late: impl Fn() -> String) -> Result<Json<Done>, Failure> {
         self.acted_by(self.parts.metadata.state().view(), late).await?;
         Ok(Json(Done {}))
     }
@@ -184,7 +182,10 @@ impl Context {
     }
 }
 
-fn checked(key: &str, days: u32) -> Result<PublicKey, Failure> {
+fn checked(key: &str, days: u32, addresses: &[String]) -> Result<PublicKey, Failure> {
+    if let Some(wrong) = addresses.iter().find(|name| !is_machine_name(name)) {
+        return Err(Failure::bad(format!("'{}' is no name or address of a machine", shown(wrong))));
+    }
     if !DAYS.contains(&days) {
         return Err(Failure::bad(format!("{days} is not a number of days from {} to {}", DAYS.start(), DAYS.end())));
     }
@@ -200,6 +201,16 @@ fn info(state: &State, record: &Arc<IdentityRecord>) -> IdentityInfo {
     });
     let rights = if *role == Role::Host { rights.collect() } else { Vec::new() };
     let limits = state.access.limits_of(&Limited::Identity(name.clone()));
-    let (name, groups) = (name.clone(), groups.clone());
-    IdentityInfo { name, role: *role, groups, key: key.to_string(), created_unix_ms: *created_unix_ms, rights, limits }
+    let on_scopes = state.access.scope_grants.values().filter(|grant| grant.to == *name);
+    let scope_rights = on_scopes.map(|grant| ScopeRightInfo {
+        scope: grant.scope.to_string(),
+        to: grant.to.clone(),
+        right: grant.right,
+    });
+    let scope_rights = scope_rights.collect();
+    let outside = state.access.subjects.get(name);
+    let outside =
+        outside.map(|known| OutsideSubject { authority: known.authority.clone(), subject: known.subject.clone() });
+    let (name, groups, key, created_unix_ms) = (name.clone(), groups.clone(), key.to_string(), *created_unix_ms);
+    IdentityInfo { name, role: *role, groups, key, created_unix_ms, rights, scope_rights, outside, limits }
 }

@@ -84,7 +84,7 @@ pub async fn join(
     let state = context.parts.metadata.state();
     let up = state.servers.values().filter(|server| server.state == ServerState::Up);
     let peers = up.map(|server| server.address.clone()).collect();
-    let (authority, token) = (record.certificate.clone(), context.token.clone());
+    let (authority, token) = (state.access.roots(), context.token.clone());
     Ok(Json(Joined { certificate, authority, token, peers }).into_response())
 }
 

@@ -9,12 +9,12 @@ use super::types::{
     Between, DriveInfo, ErrorKind, Flatten, Migration, MigrationInfo, MigrationState, Relayout, SetRate, VolumeInfo,
     VolumesQuery, route,
 };
-use super::{Context, Shared, conditions, health_text, live_imports, volumes};
+use super::{Context, Shared, Who, conditions, health_text, host, live_imports, volumes};
 use crate::drives::{NAMED, first};
 use crate::world::ServerWorld;
-use axum::Json;
 use axum::extract::State as Extract;
 use axum::response::Response;
+use axum::{Extension, Json};
 use std::sync::Arc;
 use tepal_drive::world::Random;
 use tepal_engine::{Trouble, VolumeHealth};
@@ -29,8 +29,12 @@ const BESIDES: u64 = 20;
 pub async fn relayout(
     Extract(context): Extract<Shared>,
     name: Named,
+    who: Option<Extension<Who>>,
     Input(Relayout { layout, pool, range, rate }): Input<Relayout>,
 ) -> Result<Response, Failure> {
+    if let Some(pool) = &pool {
+        host::may_create(&context.parts.metadata.state(), who.as_deref(), pool)?;
+    }
     let begun = begin(&context, &name.0, (layout, pool), (false, range), rate).await?;
     Ok(conditions::begun(conditions::place_of(&begun.0), begun))
 }
@@ -334,7 +338,7 @@ pub async fn list(context: Extract<Shared>, scope: Scope) -> Json<Vec<MigrationI
     if !state.active_volumes().any(|record| state.migration_of(record).is_some()) {
         return Json(Vec::new());
     }
-    let (_, volumes) = volumes::page(&context, scope, route::VOLUMES, &VolumesQuery::default()).await;
+    let (_, volumes) = volumes::page(&context, scope, None, (route::VOLUMES, &VolumesQuery::default())).await;
     let info = |volume: VolumeInfo| {
         let record = state.migration_of(state.volumes.get(&VolumeId(volume.id))?)?;
         Some(MigrationInfo {

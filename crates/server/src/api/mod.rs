@@ -32,6 +32,7 @@ mod openapi;
 mod pieces;
 mod plexes;
 mod pools;
+mod realm;
 mod relay;
 mod replication;
 mod requests;

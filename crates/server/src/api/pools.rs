@@ -30,7 +30,7 @@ pub async fn remove(State(context): State<Shared>, name: Named) -> Result<Json<D
     Ok(Json(Done {}))
 }
 
-async fn one(context: &Context, name: &str) -> Result<Json<PoolInfo>, Failure> {
+pub async fn one(context: &Context, name: &str) -> Result<Json<PoolInfo>, Failure> {
     let drives = drives::all(context, Scope::Cluster).await;
     let state = context.parts.metadata.state();
     let found = state.pools.get(name).map(|record| Json(info(context, record, &drives)));
@@ -43,6 +43,7 @@ fn info(context: &Context, record: &PoolRecord, drives: &[DriveInfo]) -> PoolInf
     PoolInfo {
         name: record.name.clone(),
         layout: record.layout.as_ref().map(ToString::to_string),
+        key: state.access.pool_keys.get(&record.name).map(|record| record.key.clone()),
         volumes: state.active_volumes().filter(|volume| volume.pool == record.name).count() as u64,
         capacity: drives.iter().map(|drive| drive.capacity).sum(),
         used: drives.iter().map(|drive| drive.used).sum(),

@@ -5,7 +5,8 @@ use super::types::{Done, ProblemType, route};
 use super::{
     METRICS, SHUTDOWN, Shared, check_token, cluster, conditions, console, counters, creating, data, diff, directory,
     document, drives, holds, identities, imports, in_touch, joining, live, live_imports, loss, metrics, migrations,
-    pieces, plexes, pools, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, usage, volumes,
+    pieces, plexes, pools, realm, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, usage,
+    volumes,
 };
 use crate::access::CERTIFICATES;
 use axum::extract::State;
@@ -108,9 +109,27 @@ fn looking() -> Routes {
         .get(METRICS, metrics::show)
 }
 
+/// What holds beyond single volumes.
+fn realm_routes(routes: Routes) -> Routes {
+    routes
+        .get(route::POOL_RIGHTS, realm::pool_rights)
+        .post(route::POOL_RIGHTS, realm::grant_on_pool)
+        .delete(route::POOL_RIGHTS, realm::withdraw_on_pool)
+        .post(route::POOL_KEY, realm::set_pool_key)
+        .get(route::CLUSTER_RIGHTS, realm::cluster_rights)
+        .post(route::CLUSTER_RIGHTS, realm::grant_on_cluster)
+        .delete(route::CLUSTER_RIGHTS, realm::withdraw_on_cluster)
+        .get(route::AUTHORITIES, realm::authorities)
+        .post(route::AUTHORITIES_ROTATE, realm::rotate)
+        .post(route::AUTHORITIES_FINISH, realm::finish)
+        .post(route::OUTSIDE_AUTHORITIES, realm::add_outside)
+        .delete(route::OUTSIDE_AUTHORITY, realm::remove_outside)
+        .post(route::OUTSIDE_IDENTITIES, realm::create_outside)
+}
+
 /// What is agreed on, and changed.
 fn managing() -> Routes {
-    Routes::default()
+    realm_routes(Routes::default())
         .get(route::SERVER, cluster::server)
         .delete(route::SERVER, cluster::remove)
         .get(route::DRIVES, drives::list)

@@ -330,7 +330,7 @@ impl Steward {
     /// Bytes of volumes on drives, copies counted.
     pub async fn sizes(&self) -> BTreeMap<VolumeId, u64> {
         let Some(context) = self.0.upgrade() else { return BTreeMap::new() };
-        let (_, all) = volumes::page(&context, Scope::Cluster, route::VOLUMES, &VolumesQuery::default()).await;
+        let (_, all) = volumes::page(&context, Scope::Cluster, None, (route::VOLUMES, &VolumesQuery::default())).await;
         all.into_iter().map(|volume| (VolumeId(volume.id), volume.allocated)).collect()
     }
 

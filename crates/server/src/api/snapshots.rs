@@ -14,12 +14,12 @@ use super::types::{
     SnapshotInfo, SnapshotName, SnapshotQuery, SnapshotRemoval, VolumeInfo, path, route,
 };
 use super::users::{self, Users};
-use super::{Context, Shared, health_text, volumes};
+use super::{Context, Shared, Who, health_text, host, volumes};
 use crate::news::in_a_moment;
 use crate::world::ServerWorld;
-use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Uri;
+use axum::{Extension, Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,6 +34,7 @@ pub const IN_SHORT: ShowSnapshotQuery = ShowSnapshotQuery { count: false };
 pub async fn list(
     Extract(context): Extract<Shared>,
     scope: Scope,
+    who: Option<Extension<Who>>,
     uri: Uri,
     Options(SnapshotQuery { volume }): Options<SnapshotQuery>,
 ) -> Result<Json<Vec<SnapshotInfo>>, Failure> {
@@ -42,8 +43,14 @@ pub async fn list(
         None => None,
     };
     let state = context.parts.metadata.state();
+    let may_know = |id: VolumeId| host::may_know(&state, who.as_deref(), id);
+    if let (Some(id), Some(name)) = (only, &volume)
+        && !may_know(id)
+    {
+        return Err(Refusal::NoVolume(name.chars().take(140).collect()).into());
+    }
     let mut listed: Vec<&Arc<VolumeRecord>> =
-        state.active_volumes().filter(|record| only.is_none_or(|id| record.id == id)).collect();
+        state.active_volumes().filter(|record| only.is_none_or(|id| record.id == id) && may_know(record.id)).collect();
     listed.sort_unstable_by_key(|record| &record.name);
     let mut all: Vec<SnapshotInfo> = Vec::new();
     for record in listed {
@@ -265,9 +272,11 @@ fn lasting(volume: &VolumeRecord, snapshot: Epoch) -> SnapshotName {
 
 pub async fn create(
     Extract(context): Extract<Shared>,
+    who: Option<Extension<Who>>,
     Input(CreateSnapshot { volume, name }): Input<CreateSnapshot>,
 ) -> Result<Json<SnapshotInfo>, Failure> {
     let record = volumes::record(&context, &volume).await?;
+    host::may_change(&context.parts.metadata.state(), who.as_deref(), &record)?;
     let served = volumes::open(&context, &record).await?;
     let began = Instant::now();
     let command = Command::CreateSnapshot { volume: record.by_id(), name: name.clone() };

@@ -10,11 +10,12 @@ use super::types::{
     VolumeInfo, VolumeRange, VolumeState, VolumesQuery, path, route,
 };
 use super::users::{self, Users};
-use super::{Context, Shared, health_text, live_imports, migrations, replication, snapshots};
+use super::{Context, Shared, Who, health_text, host, live_imports, migrations, replication, snapshots};
 use crate::drives::{Filled, Fullness};
 use crate::news::in_a_moment;
 use crate::volumes::NotServed;
 use crate::world::ServerWorld;
+use axum::Extension;
 use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::Uri;
@@ -23,20 +24,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tepal_engine::{Trouble, Volume, VolumeHealth};
 use tepal_metadata::{self as metadata, Command, Limited, Refusal, State, VolumeRecord};
-use tepal_model::{DriveId, Layout, Limits, MapId};
+use tepal_model::{DriveId, Layout, Limits, MapId, VolumeId};
 
 pub async fn list(
     Extract(context): Extract<Shared>,
     scope: Scope,
+    who: Option<Extension<Who>>,
     uri: Uri,
     Options(query): Options<VolumesQuery>,
 ) -> impl IntoResponse {
-    let (total, listed) = page(&context, scope, &uri.to_string(), &query).await;
+    let (total, listed) = page(&context, scope, who.as_deref(), (&uri.to_string(), &query)).await;
     ([(TOTAL, total.to_string())], Json(listed))
 }
 
 /// How many there are in all pages, and those of one. `asked`: the path and query by which it's asked for.
-pub async fn page(context: &Context, scope: Scope, asked: &str, query: &VolumesQuery) -> (usize, Vec<VolumeInfo>) {
+pub async fn page(
+    context: &Context,
+    scope: Scope,
+    who: Option<&Who>,
+    (asked, query): (&str, &VolumesQuery),
+) -> (usize, Vec<VolumeInfo>) {
     let others = match scope {
         Scope::Cluster => context.ask_others::<Vec<VolumeInfo>>(asked).await,
         Scope::Own => Vec::new(),
@@ -46,7 +53,10 @@ pub async fn page(context: &Context, scope: Scope, asked: &str, query: &VolumesQ
         elsewhere.entry(said.id).or_default().push(said);
     }
     let state = context.parts.metadata.state();
-    let is_wanted = |record: &&Arc<VolumeRecord>| query.contains.as_ref().is_none_or(|part| record.name.contains(part));
+    let is_wanted = |record: &&Arc<VolumeRecord>| {
+        let is_named = query.contains.as_ref().is_none_or(|part| record.name.contains(part));
+        is_named && host::may_know(&state, who, record.id)
+    };
     let mut wanted: Vec<&Arc<VolumeRecord>> = state.active_volumes().filter(is_wanted).collect();
     wanted.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let total = wanted.len();
@@ -198,7 +208,11 @@ pub async fn remove(
     Ok(Json(removal))
 }
 
-pub async fn removals(Extract(context): Extract<Shared>, scope: Scope) -> Json<Vec<Removal>> {
+pub async fn removals(
+    Extract(context): Extract<Shared>,
+    scope: Scope,
+    who: Option<Extension<Who>>,
+) -> Json<Vec<Removal>> {
     let state = context.parts.metadata.state();
     let deleting = state.volumes.values().filter(|record| record.state == metadata::VolumeState::Deleting);
     let mut removals: Vec<Removal> = deleting.map(|record| removal(&context, record)).collect();
@@ -209,6 +223,9 @@ pub async fn removals(Extract(context): Extract<Shared>, scope: Scope) -> Json<V
             known.into_iter().for_each(|removal| removal.allocated += said.allocated);
         }
     }
+    // Whoever has removed a volume waits for its space. What others were called is nobody's business.
+    let is_known = |removal: &Removal| host::may_know(&state, who.as_deref(), VolumeId(removal.id));
+    removals.iter_mut().filter(|removal| !is_known(removal)).for_each(|removal| removal.name.clear());
     Json(removals)
 }
 

@@ -1,6 +1,6 @@
 //! What gateways need to know, and what they say of themselves.
 
-use super::{DriveState, OperationCounters, VolumeCounters, described};
+use super::{DriveState, OperationCounters, Right, VolumeCounters, described};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,6 +23,44 @@ pub struct Directory {
     pub drives: Vec<DirectoryDrive>,
     /// All of them, by id; without those that are being removed.
     pub volumes: Vec<DirectoryVolume>,
+    /// For a gateway that serves over TLS: who has a right to any of these volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub people: Vec<DirectoryIdentity>,
+    /// For a gateway that serves over TLS: by whom certificates are signed that count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust: Option<DirectoryTrust>,
+}
+
+impl Directory {
+    /// Of no cluster.
+    #[cfg(test)]
+    pub(crate) fn nothing() -> Directory {
+        let (servers, drives, volumes, people) = (vec![], vec![], vec![], vec![]);
+        Directory { cluster: ClusterId(0), number: 0, view: 0, servers, drives, volumes, people, trust: None }
+    }
+}
+
+/// Somebody who may come to a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DirectoryIdentity {
+    /// Its name.
+    pub name: String,
+    /// The SHA-256 of its keys.
+    pub keys: Vec<String>,
+    /// It may do everything.
+    pub everything: bool,
+    /// What it may do with which volumes.
+    #[schemars(with = "Vec<(u64, described::RightText)>")]
+    pub rights: Vec<(u64, Right)>,
+}
+
+/// By whom certificates are signed that count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DirectoryTrust {
+    /// The cluster's authorities, as PEM.
+    pub roots: String,
+    /// Those of others, by name, each as PEM.
+    pub outside: BTreeMap<String, String>,
 }
 
 /// A server, as a gateway needs to know it.
@@ -207,6 +245,9 @@ pub struct GatewayNews {
     pub gateway: u64,
     /// The number of the directory that it has.
     pub after: u64,
+    /// It serves clients over TLS, and wants to know who may come.
+    #[serde(default)]
+    pub serves: bool,
     /// By volume, how many clients have it open there.
     pub clients: BTreeMap<u64, u64>,
     /// By volume and epoch, how many clients have a snapshot open there.

@@ -179,6 +179,9 @@ pub struct PoolInfo {
     pub name: String,
     /// For volumes that are created without a layout. Null if those are `stripe`.
     pub layout: Option<String>,
+    /// The name of the key by which new volumes are encrypted if nothing else is said. Null if they aren't.
+    #[serde(default)]
+    pub key: Option<String>,
     /// In any state, those of one server after the other.
     #[schemars(with = "Vec<described::DriveText>")]
     pub drives: Vec<DriveId>,
@@ -188,6 +191,14 @@ pub struct PoolInfo {
     pub capacity: u64,
     /// Bytes that volumes take of these, copies counted. Drives that aren't open count as empty.
     pub used: u64,
+}
+
+/// By which key new volumes of a pool are encrypted if nothing else is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetPoolKey {
+    /// Its name, as servers have it. Null: they aren't encrypted.
+    pub key: Option<String>,
 }
 
 /// Adds a pool without drives.

@@ -4,7 +4,7 @@ use super::described;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use tepal_metadata::{Right, Role};
-use tepal_model::Limits;
+use tepal_model::{Limits, ServerId};
 
 /// Somebody who is known by a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -22,10 +22,93 @@ pub struct IdentityInfo {
     pub created_unix_ms: u64,
     /// What was granted to it by its own name, by volume.
     pub rights: Vec<RightInfo>,
+    /// What was granted to it by its own name on pools and on the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scope_rights: Vec<ScopeRightInfo>,
+    /// The authority of others that says who it is, and as whom: the common name of its certificates. Null if the cluster's own does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<OutsideSubject>,
     /// How much it may ask for, of each server.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     #[schemars(with = "described::LimitsShape")]
     pub limits: Limits,
+}
+
+/// As whom somebody is known that an authority of others says who it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutsideSubject {
+    /// By its name.
+    pub authority: String,
+    /// The common name of its certificates.
+    pub subject: String,
+}
+
+/// Adds an identity that has its certificate from an authority of others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateOutsideIdentity {
+    /// Unique.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
+    pub name: String,
+    /// What it is for.
+    #[schemars(with = "described::RoleText")]
+    pub role: Role,
+    /// The groups that it belongs to.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// As whom it's known.
+    pub outside: OutsideSubject,
+}
+
+/// By whom certificates are signed that count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AuthoritiesInfo {
+    /// The cluster's own, in the order in which they were made.
+    pub own: Vec<AuthorityInfo>,
+    /// Those of others, by name.
+    pub outside: Vec<OutsideAuthority>,
+    /// The number of the own one that has signed the asked server's certificate. Null if it has none.
+    pub presented: Option<u32>,
+    /// Whether the asked server believes these and no others.
+    pub current: bool,
+}
+
+/// An authority of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AuthorityInfo {
+    /// Counted from 1.
+    pub number: u32,
+    /// The SHA-256 of its certificate.
+    pub fingerprint: String,
+    /// The server that has its key.
+    #[schemars(with = "described::ServerText")]
+    pub server: ServerId,
+    /// Another one takes its place: it's trusted still, and signs nothing any more.
+    pub leaving: bool,
+}
+
+/// An authority of others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutsideAuthority {
+    /// Unique.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
+    pub name: String,
+    /// As PEM.
+    pub certificate: String,
+}
+
+/// What somebody may do with the volumes of a pool, or with all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScopeRightInfo {
+    /// `pool:NAME`, or `cluster`.
+    pub scope: String,
+    /// An identity, or a group after `@`.
+    pub to: String,
+    /// As much as this.
+    #[schemars(with = "described::RightText")]
+    pub right: Right,
 }
 
 /// What somebody may do with a volume.
@@ -58,6 +141,9 @@ pub struct CreateIdentity {
     /// How long its certificate counts: 1 to 3650 days.
     #[schemars(range(min = 1, max = 3650))]
     pub days: u32,
+    /// Names and addresses by which clients find a host that runs a gateway.
+    #[serde(default)]
+    pub addresses: Vec<String>,
 }
 
 /// Gives an identity another key. The one that it had counts too, until the next time.
@@ -69,6 +155,9 @@ pub struct RenewIdentity {
     /// As in [`CreateIdentity`].
     #[schemars(range(min = 1, max = 3650))]
     pub days: u32,
+    /// As in [`CreateIdentity`].
+    #[serde(default)]
+    pub addresses: Vec<String>,
 }
 
 /// A certificate of an identity.
@@ -76,7 +165,7 @@ pub struct RenewIdentity {
 pub struct IdentityCertificate {
     /// The identity's, as PEM.
     pub certificate: String,
-    /// That of the cluster's certificate authority, as PEM.
+    /// Those of the cluster's certificate authorities, as PEM.
     pub authority: String,
 }
 

@@ -109,16 +109,18 @@ mod volumes;
 
 pub use cluster::{ChangeCluster, ClusterInfo, Health, ServerDrive, ServerInfo, ServerState, SetDraining, Status};
 pub use directory::{
-    Directory, DirectoryColumn, DirectoryDrive, DirectoryKey, DirectoryMap, DirectoryMigration, DirectoryRanges,
-    DirectoryServer, DirectorySnapshot, DirectoryVolume, ENCRYPTED, GatewayNews, RANGED,
+    Directory, DirectoryColumn, DirectoryDrive, DirectoryIdentity, DirectoryKey, DirectoryMap, DirectoryMigration,
+    DirectoryRanges, DirectoryServer, DirectorySnapshot, DirectoryTrust, DirectoryVolume, ENCRYPTED, GatewayNews,
+    RANGED,
 };
 pub use drives::{
     AddDrive, CreatePool, DriveInfo, DriveRemoved, Found, FoundDrive, NameDrive, OpenDriveInfo, PoolInfo, ReplaceDrive,
-    SetDriveUse,
+    SetDriveUse, SetPoolKey,
 };
 pub use identities::{
-    AuthorityCertificate, CreateIdentity, CreateJoinToken, FenceQuery, Grant, IdentityCertificate, IdentityInfo, Join,
-    JoinToken, JoinTokenInfo, Joined, RenewIdentity, Reserve, Right, RightInfo, Role, WithdrawQuery,
+    AuthoritiesInfo, AuthorityCertificate, AuthorityInfo, CreateIdentity, CreateJoinToken, CreateOutsideIdentity,
+    FenceQuery, Grant, IdentityCertificate, IdentityInfo, Join, JoinToken, JoinTokenInfo, Joined, OutsideAuthority,
+    OutsideSubject, RenewIdentity, Reserve, Right, RightInfo, Role, ScopeRightInfo, WithdrawQuery,
 };
 pub use live::{
     Counters, CountersQuery, DriveCounters, GatewayCounters, LiveEvent, OperationCounters, OperationSum,
@@ -288,6 +290,25 @@ pub mod route {
     pub const SNAPSHOT_MAP: &str = "/v1/snapshots/{name}/map";
     /// GET: list of [`IdentityInfo`](super::IdentityInfo), by name. POST of [`CreateIdentity`](super::CreateIdentity).
     pub const IDENTITIES: &str = "/v1/identities";
+    /// POST of [`CreateOutsideIdentity`](super::CreateOutsideIdentity): [`IdentityInfo`](super::IdentityInfo).
+    pub const OUTSIDE_IDENTITIES: &str = "/v1/outside-identities";
+    /// GET: [`AuthoritiesInfo`](super::AuthoritiesInfo).
+    pub const AUTHORITIES: &str = "/v1/authorities";
+    /// POST: one more, which is to take the place of the one that is there. [`AuthoritiesInfo`](super::AuthoritiesInfo).
+    pub const AUTHORITIES_ROTATE: &str = "/v1/authorities/rotate";
+    /// POST: it has taken the place. [`AuthoritiesInfo`](super::AuthoritiesInfo).
+    pub const AUTHORITIES_FINISH: &str = "/v1/authorities/finish";
+    /// POST of [`OutsideAuthority`](super::OutsideAuthority).
+    pub const OUTSIDE_AUTHORITIES: &str = "/v1/authorities/outside";
+    /// DELETE: it isn't trusted any more.
+    pub const OUTSIDE_AUTHORITY: &str = "/v1/authorities/outside/{name}";
+    /// GET: list of [`ScopeRightInfo`](super::ScopeRightInfo). POST of [`Grant`](super::Grant). DELETE, see
+    /// [`WithdrawQuery`](super::WithdrawQuery).
+    pub const POOL_RIGHTS: &str = "/v1/pools/{name}/rights";
+    /// The same of all volumes.
+    pub const CLUSTER_RIGHTS: &str = "/v1/cluster/rights";
+    /// POST of [`SetPoolKey`](super::SetPoolKey): [`PoolInfo`](super::PoolInfo).
+    pub const POOL_KEY: &str = "/v1/pools/{name}/key";
     /// DELETE: its keys count no more.
     pub const IDENTITY: &str = "/v1/identities/{name}";
     /// POST of [`RenewIdentity`](super::RenewIdentity).

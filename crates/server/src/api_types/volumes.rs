@@ -280,10 +280,13 @@ pub struct CreateVolume {
     /// `default`, if not said.
     #[serde(default)]
     pub pool: Option<String>,
-    /// The name of a key that the server which is asked has: the volume is encrypted, and its own key wrapped by this one. Not encrypted,
-    /// if not said.
+    /// The name of a key that the server which is asked has: the volume is encrypted, and its own key wrapped by this one. The
+    /// pool's, if not said; not encrypted, if that has none.
     #[serde(default)]
     pub key: Option<String>,
+    /// Not encrypted, whatever key the pool has.
+    #[serde(default)]
+    pub plain: bool,
 }
 
 /// Has the key of an encrypted volume wrapped by another one. What's stored of the volume stays as it is.
@@ -339,7 +342,7 @@ pub struct RemoveVolumeQuery {
 pub struct Removal {
     /// As [`VolumeInfo::id`].
     pub id: u64,
-    /// The name that it had; another volume may have it by now.
+    /// The name that it had; another volume may have it by now. Empty for whoever may not know it.
     pub name: String,
     /// Bytes on drives that are still to be freed.
     pub allocated: u64,

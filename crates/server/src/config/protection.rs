@@ -28,7 +28,7 @@ impl Privacy {
     }
 
     /// Whether whoever comes to this address needs TLS. Who reaches a unix socket or loopback, the system decides.
-    fn requires_tls(&self, address: &Endpoint) -> bool {
+    pub fn requires_tls(&self, address: &Endpoint) -> bool {
         tcp(address).is_some_and(|address| self.requires_tls_of(address.ip().is_loopback()))
     }
 

@@ -13,6 +13,7 @@ use tepal_wire::{Inbox, Outbox};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// A machine that acknowledges nothing for so long is gone, or cut off; a connection to it would be found to be of use again
 /// only long after it's back.
@@ -88,10 +89,10 @@ impl Socket {
         }
     }
 
-    /// The certificate that the other end has shown, as DER.
-    pub fn certificate(&self) -> Option<Vec<u8>> {
+    /// The certificate that the other end has shown, and those that lead from it to an authority.
+    pub fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
         match self {
-            Socket::Tls(secured) => secured.certificate(),
+            Socket::Tls(secured) => secured.certificates(),
             Socket::Tcp(_) | Socket::Unix(_) => None,
         }
     }

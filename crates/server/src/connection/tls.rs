@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tepal_wire::{Inbox, Outbox};
 use tokio::net::TcpStream;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
 /// What one system call receives at most.
@@ -148,9 +148,9 @@ impl TlsSocket {
         }
     }
 
-    /// The certificate that the other end has shown, as DER.
-    pub fn certificate(&self) -> Option<Vec<u8>> {
-        Some(self.lock().connection.peer_certificates()?.first()?.to_vec())
+    /// The certificate that the other end has shown, and those that lead from it to an authority.
+    pub fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
+        self.lock().connection.peer_certificates().map(<[_]>::to_vec)
     }
 
     /// See [`super::Socket::try_receive`].

@@ -1,5 +1,7 @@
 //! The cluster's volumes and their snapshots as the NBD front-end of a gateway wants them.
 
+use super::people::People;
+use crate::access::{Credentials, Peer};
 use crate::api_types::{Directory, DirectorySnapshot, DirectoryVolume, SourceName};
 use crate::keys::Keyring;
 use crate::nbd::disk::{ExportedDisk, Terms};
@@ -11,9 +13,10 @@ use crate::world::ServerWorld;
 use std::sync::Arc;
 use tepal_engine::Engine;
 use tepal_gateway::disk::{Exports, OpenError};
-use tepal_metadata::Limited;
+use tepal_metadata::{KeyHash, Limited};
 use tepal_model::{Limits, VolumeId};
 use tokio::sync::watch;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The volumes and snapshots, by their names as last heard of, or by [`BY_ID`](crate::api_types::BY_ID) and their ids.
 #[derive(Clone)]
@@ -23,6 +26,16 @@ pub struct GatewayExports {
     pub observations: Observations,
     pub keyring: Keyring,
     pub throttles: Throttles,
+    pub people: People,
+    pub credentials: Credentials,
+    /// By which key the client is known; one without TLS has all that the gateway has.
+    pub client: Option<KeyHash>,
+}
+
+impl GatewayExports {
+    fn may_know(&self, volume: &DirectoryVolume) -> bool {
+        self.client.is_none_or(|client| self.people.may_know(&client, VolumeId(volume.id)))
+    }
 }
 
 impl Exports for GatewayExports {
@@ -30,7 +43,8 @@ impl Exports for GatewayExports {
 
     fn names(&self) -> Vec<String> {
         let directory = self.directory.borrow();
-        let mut volumes: Vec<&DirectoryVolume> = directory.volumes.iter().collect();
+        let mut volumes: Vec<&DirectoryVolume> =
+            directory.volumes.iter().filter(|volume| self.may_know(volume)).collect();
         volumes.sort_unstable_by_key(|volume| &volume.name);
         let of_volume = |volume: &&DirectoryVolume| {
             let named = |snapshot: &DirectorySnapshot| name_of(&volume.name, &snapshot.name).to_string();
@@ -42,18 +56,33 @@ impl Exports for GatewayExports {
 
     /// The only volume, whatever snapshots it has.
     fn unnamed(&self) -> Option<String> {
-        only(self.directory.borrow().volumes.iter()).map(|volume| volume.name.clone())
+        only(self.directory.borrow().volumes.iter().filter(|volume| self.may_know(volume)))
+            .map(|volume| volume.name.clone())
     }
 
-    fn shown_to(&self, _certificate: &[u8]) -> Result<Self, OpenError> {
-        Err(OpenError::NotAllowed("a gateway offers no TLS in this version".to_owned()))
+    fn shown_to(&self, certificates: &[CertificateDer<'static>]) -> Result<Self, OpenError> {
+        match self.credentials.judge(Some(certificates)) {
+            Some(Peer::Identity(client, _)) => Ok(GatewayExports { client: Some(client), ..self.clone() }),
+            Some(Peer::Trusted) | None => {
+                Err(OpenError::NotAllowed("this certificate counts for nothing here".to_owned()))
+            }
+        }
     }
 
     async fn open(&self, name: &str) -> Result<ExportedDisk, OpenError> {
         let wanted = Wanted::of(name).ok_or_else(|| OpenError::Unknown(name.to_owned()))?;
         let is_news = |directory: &Arc<Directory>| find(directory, &wanted).is_ok();
         let directory = in_a_moment(&mut self.directory.clone(), is_news).await;
-        let (found, snapshot) = find(&directory, &wanted).map_err(|missing| missing.said_of(name))?;
+        let found = find(&directory, &wanted).and_then(|(volume, snapshot)| match self.may_know(volume) {
+            true => Ok((volume, snapshot)),
+            false => Err(Missing::Volume),
+        });
+        // Who may not know of a volume isn't told that it lacks a snapshot, either.
+        let hidden = |missing| match volume_of(&directory, &wanted) {
+            Some(volume) if !self.may_know(volume) => Missing::Volume,
+            _ => missing,
+        };
+        let (found, snapshot) = found.map_err(|missing| hidden(missing).said_of(name))?;
         let unavailable = || OpenError::Unavailable {
             name: name.to_owned(),
             reason: "this gateway can't serve it, as its log says".to_owned(),
@@ -68,7 +97,8 @@ impl Exports for GatewayExports {
         }
         let throttle =
             self.throttles.of(Limited::Volume(VolumeId(found.id)), |of| limits_in(&self.directory.borrow(), of));
-        let terms = Terms { throttles: vec![throttle], ..Terms::default() };
+        let claim = self.client.map(|client| self.people.claims().of(client, VolumeId(found.id)));
+        let terms = Terms { claim, is_elsewhere: true, throttles: vec![throttle], ..Terms::default() };
         Ok(match snapshot {
             None => ExportedDisk::of_volume(volume, &self.observations, terms),
             Some(snapshot) => {
@@ -87,12 +117,16 @@ pub fn limits_in(directory: &Directory, of: &Limited) -> Limits {
 
 type Found<'a> = (&'a DirectoryVolume, Option<&'a DirectorySnapshot>);
 
-fn find<'a>(directory: &'a Directory, wanted: &Wanted) -> Result<Found<'a>, Missing> {
+fn volume_of<'a>(directory: &'a Directory, wanted: &Wanted) -> Option<&'a DirectoryVolume> {
     let is_wanted = |volume: &&DirectoryVolume| match wanted {
         Wanted::Name(name) => volume.name == name.volume(),
         Wanted::Id(id, _) => volume.id == id.0,
     };
-    let volume = directory.volumes.iter().find(is_wanted).ok_or(Missing::Volume)?;
+    directory.volumes.iter().find(is_wanted)
+}
+
+fn find<'a>(directory: &'a Directory, wanted: &Wanted) -> Result<Found<'a>, Missing> {
+    let volume = volume_of(directory, wanted).ok_or(Missing::Volume)?;
     let is_snapshot = |snapshot: &&DirectorySnapshot| match wanted {
         Wanted::Name(SourceName::Snapshot(name)) => snapshot.name == name.snapshot,
         Wanted::Id(_, epoch) => *epoch == Some(snapshot.epoch),

@@ -10,6 +10,7 @@
 
 mod directory;
 mod exports;
+mod people;
 
 use crate::access::{AccessError, Credentials};
 use crate::config::{self, ConfigError, Privacy};
@@ -27,6 +28,7 @@ use directory::Followed;
 use exports::{GatewayExports, limits_in};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
+use people::{People, trust};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +36,7 @@ use std::time::Duration;
 use tepal_drive::Loss;
 use tepal_drive::world::Random;
 use tepal_engine::{Authority, Engine, View};
-use tepal_gateway::nbd::{BindError, Endpoint, Protection};
+use tepal_gateway::nbd::{BindError, Endpoint, Protection, TlsSource};
 use tepal_model::DriveId;
 use tepal_wire::handshake::{ClientId, Sender};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -54,6 +56,8 @@ pub struct Config {
     identity: Option<PathBuf>,
     /// The folder of keys by which those of encrypted volumes are wrapped.
     keys: Option<PathBuf>,
+    /// How clients have to come.
+    clients: Privacy,
 }
 
 impl Config {
@@ -66,15 +70,32 @@ impl Config {
         identity: Option<PathBuf>,
     ) -> Result<Self, ConfigError> {
         let listen = config::listen_addresses(listen)?;
-        if let Some(address) = config::open_to_others(&listen).filter(|_| !insecure) {
+        // Other machines' clients come over TLS, for which the gateway has to be somebody itself.
+        if let Some(address) = config::open_to_others(&listen).filter(|_| !insecure && identity.is_none()) {
             return Err(ConfigError::Open { what: "listen", address });
         }
+        let clients = Privacy { insecure, ..Privacy::default() };
         let log_file = log_file.map(|path| config::absolute("log_file", &path)).transpose()?;
         let identity = identity.map(|path| config::absolute("identity", &path)).transpose()?;
         // With an identity, servers are called over TLS; without, they answer if they allow that.
         let (insecure, require_tls) = (insecure || identity.is_none(), identity.is_some());
         let privacy = Privacy { insecure, require_tls, ..Privacy::default() };
-        Ok(Config { listen, data_threads: config::threads(data_threads)?, log_file, privacy, identity, keys: None })
+        let data_threads = config::threads(data_threads)?;
+        Ok(Config { listen, data_threads, log_file, privacy, identity, keys: None, clients })
+    }
+
+    /// Clients need TLS on loopback too.
+    pub fn with_tls_required(self) -> Result<Self, ConfigError> {
+        if self.identity.is_none() {
+            return Err(ConfigError::Missing("identity"));
+        }
+        let clients = Privacy { require_tls: true, ..self.clients };
+        Ok(Config { clients, ..self })
+    }
+
+    /// Whether some client can't come without TLS.
+    pub fn wants_tls(&self) -> bool {
+        self.listen.iter().any(|address| self.clients.requires_tls(address))
     }
 
     /// With a folder of keys for encrypted volumes.
@@ -92,13 +113,20 @@ const MOST_RUNS: usize = 64;
 pub struct Account {
     /// Names this run of it.
     run: u64,
+    /// It serves clients over TLS.
+    serves: bool,
     clients: Observations,
 }
 
 impl Account {
     /// Of one that is about to start.
     pub fn new() -> Self {
-        Account { run: ServerWorld.next_u64(), clients: Observations::default() }
+        Account { run: ServerWorld.next_u64(), serves: false, clients: Observations::default() }
+    }
+
+    /// Of one that serves clients over TLS.
+    pub fn of(config: &Config) -> Self {
+        Account { serves: config.identity.is_some(), ..Account::new() }
     }
 
     /// As it's now, to a server by whose directory of that number the gateway acts.
@@ -107,7 +135,16 @@ impl Account {
         let mut damage = self.clients.damage();
         damage.values_mut().for_each(|runs| runs.truncate(MOST_RUNS));
         let (requests, volumes) = (self.clients.requests(), self.clients.volumes());
-        GatewayNews { gateway: self.run, after, clients, snapshot_clients, damage, requests, volumes }
+        GatewayNews {
+            gateway: self.run,
+            after,
+            serves: self.serves,
+            clients,
+            snapshot_clients,
+            damage,
+            requests,
+            volumes,
+        }
     }
 }
 
@@ -126,6 +163,13 @@ pub enum GatewayError {
     /// The identity can't be used.
     #[error(transparent)]
     Identity(#[from] Box<AccessError>),
+    /// Clients couldn't know the gateway by its certificate.
+    #[error(
+        "the certificate in {} names no address by which clients find this gateway: have it made anew by `tepal identity renew NAME \
+         --address ADDRESS --to DIR`",
+        .0.display()
+    )]
+    Nameless(PathBuf),
     /// The data threads can't be started.
     #[error(transparent)]
     Threads(#[from] StartError),
@@ -148,6 +192,9 @@ pub fn run(
     let credentials = Credentials::new(config.privacy.clone());
     if let Some(folder) = &config.identity {
         credentials.read(folder).map_err(Box::new)?;
+        if config.wants_tls() && !credentials.can_serve() {
+            return Err(GatewayError::Nameless(folder.clone()));
+        }
     }
     log::start(config.log_file.as_deref())?;
     log::abort_on_panic();
@@ -161,6 +208,23 @@ pub fn run(
     outcome
 }
 
+/// TLS is offered wherever the identity's certificate names addresses.
+fn protection(config: &Config, address: &Endpoint, credentials: &Credentials) -> Protection {
+    let credentials = credentials.clone();
+    let tls = credentials.can_serve().then(|| -> TlsSource { Arc::new(move || credentials.for_clients()) });
+    Protection { tls, is_required: config.clients.requires_tls(address) }
+}
+
+/// Authorities come and go.
+fn believe(config: &Config, credentials: &Credentials, now: &Directory) {
+    let Some(folder) = &config.identity else { return };
+    if let Some(trust) = trust(now).filter(|trust| *trust != credentials.trust())
+        && let Err(error) = credentials.read_with(folder, &trust)
+    {
+        tracing::warn!(%error, "the identity's files can't be read again: authorities are believed as before");
+    }
+}
+
 async fn serve(
     config: Config,
     (first, credentials): (Directory, Credentials),
@@ -171,16 +235,26 @@ async fn serve(
     let mut signals = Signals::listen().map_err(GatewayError::System)?;
     let client = ClientId(u128::from(ServerWorld.next_u64()) << 64 | u128::from(ServerWorld.next_u64()));
     let cluster = first.cluster;
-    let links = Links::new(cluster, Sender::Client { client }, credentials);
+    let people = People::new(&credentials);
+    people.follow(&first);
+    let links = Links::new(cluster, Sender::Client { client }, credentials.clone());
     let engine = Engine::among(ServerWorld, Arc::new(Bystander), Arc::new(links.clone()));
     let followed = Followed::begin(first, engine.clone(), links.clone(), threads.clone()).await;
     let keyring = Keyring::new(config.keys.clone(), cluster);
     let throttles = Throttles::default();
     let known = followed.known();
-    let exports =
-        GatewayExports { directory: followed.known(), engine, observations, keyring, throttles: throttles.clone() };
-    let front =
-        Front::open(config.listen.iter().map(|address| (address, Protection::default())), exports, &threads).await?;
+    let exports = GatewayExports {
+        directory: followed.known(),
+        engine,
+        observations,
+        keyring,
+        throttles: throttles.clone(),
+        people: people.clone(),
+        credentials: credentials.clone(),
+        client: None,
+    };
+    let protections = config.listen.iter().map(|address| (address, protection(&config, address, &credentials)));
+    let front = Front::open(protections, exports, &threads).await?;
     let nbd: Vec<String> = front.endpoints().iter().map(ToString::to_string).collect();
     tracing::info!(?nbd, "serving");
     loop {
@@ -190,6 +264,8 @@ async fn serve(
                 Some(directory) => {
                     followed.follow(directory).await;
                     let now = known.borrow().clone();
+                    believe(&config, &credentials, &now);
+                    people.follow(&now);
                     throttles.follow(|of| limits_in(&now, of));
                 }
                 None => break, // nobody asks any more: the process is ending

@@ -150,6 +150,15 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn hostile_text_opens_nothing(text: String, bytes: Vec<u8>) {
+            let own = WrappingKey::of_secret(&[1; SECRET], CLUSTER);
+            let digits: String = [VERSION].iter().chain(&bytes).map(|byte| format!("{byte:02x}")).collect();
+            proptest::prop_assert!(own.unwrap(&text).is_err() && own.unwrap(&digits).is_err());
+        }
+    }
+
     #[test]
     fn a_changed_digit_or_length_is_noticed() {
         let own = WrappingKey::of_secret(&[1; SECRET], CLUSTER);

@@ -49,6 +49,8 @@ pub struct Terms {
     pub fence: Option<(Arc<Fence>, u64)>,
     /// It's the client that alone may write.
     pub is_holder: bool,
+    /// What is agreed is heard of later here than where the data is.
+    pub is_elsewhere: bool,
     /// How much may be asked for: of the volume, and by the client.
     pub throttles: Vec<Arc<Throttle>>,
     /// Counts as one of the client's connections.
@@ -74,7 +76,7 @@ impl Terms {
 
     /// Whether nothing may be written any more once these terms have been changed, not even what is under way.
     fn are_strict(&self) -> bool {
-        self.is_holder || self.claim.is_some()
+        self.is_holder || (self.claim.is_some() && !self.is_elsewhere)
     }
 }
 

@@ -16,6 +16,7 @@ use tepal_metadata::{
 };
 use tepal_model::{Epoch, VolumeId};
 use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 /// The volumes of the cluster and their snapshots, by their names as of now, or by [`BY_ID`] and their ids.
 #[derive(Clone)]
@@ -50,9 +51,9 @@ impl Exports for ServerExports {
         only(self.visible(&state)).map(|record| record.name.clone())
     }
 
-    fn shown_to(&self, certificate: &[u8]) -> Result<Self, OpenError> {
+    fn shown_to(&self, certificates: &[CertificateDer<'static>]) -> Result<Self, OpenError> {
         let unknown = || OpenError::NotAllowed("this certificate counts no more".to_owned());
-        let (key, _) = self.access.identity_of(certificate).ok_or_else(unknown)?;
+        let (key, _) = self.access.identity_of(certificates).ok_or_else(unknown)?;
         Ok(ServerExports { client: Some(key), ..self.clone() })
     }
 
@@ -160,7 +161,7 @@ impl ServerExports {
         let identity = self.client.map(|key| state.access.identity_of(&key).cloned());
         state.active_volumes().filter(move |record| match &identity {
             None => true,
-            Some(identity) => identity.as_ref().is_some_and(|known| state.access.right_of(known, record.id).is_some()),
+            Some(identity) => identity.as_ref().is_some_and(|known| state.right_of(known, record.id).is_some()),
         })
     }
 

@@ -181,7 +181,7 @@ async fn receive(socket: Socket, guest: &Guest, house: Arc<House>, place: OwnedS
         Ok(Err(error)) => return house.refusals.note("a caller", &error.to_string()),
         Err(_) => return tracing::debug!("a connection made room, as it didn't begin TLS"),
     };
-    let peer = house.credentials.judge(socket.certificate().as_deref());
+    let peer = house.credentials.judge(socket.certificates().as_deref());
     let mut incoming = Incoming::new(socket);
     let refused = match timeout(HELLO, hear(&mut incoming, &house.host)).await {
         Ok(Ok(hello)) => match house.admit(&hello, peer.as_ref()) {

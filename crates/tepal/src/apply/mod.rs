@@ -25,8 +25,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tepal_model::DriveId;
 use tepal_server::api::types::{
-    AddDrive, CreatePool, CreateSchedule, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, MigrationState,
-    NameDrive, PoolInfo, Relayout, ResizeVolume, ScheduleInfo, ServerInfo, SetDriveUse, VolumeInfo, path, route,
+    AddDrive, CreatePool, CreateSchedule, CreateVolume, Done, DriveInfo, DriveRemoved, DriveUse, Limits,
+    MigrationState, NameDrive, PoolInfo, Relayout, ResizeVolume, ScheduleInfo, ServerInfo, SetDriveUse, VolumeInfo,
+    path, route,
 };
 use wanted::{At, Wanted, Wrong};
 
@@ -328,6 +329,10 @@ fn at_once(steps: &[Step], carry_out: impl Fn(&Step) -> Result<(), String> + Syn
     }
 }
 
+fn limit(client: &Client, name: &str, limits: &Limits) -> Result<VolumeInfo, ClientError> {
+    client.post(&path(route::VOLUME_LIMITS, name), limits)
+}
+
 fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
     let done = match step {
         Step::CreateSchedule { name, rules } => {
@@ -337,11 +342,13 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
         Step::ChangeSchedule { name, rules, .. } => {
             client.post_repeatable::<ScheduleInfo>(&path(route::SCHEDULE, name), rules).map(drop)
         }
-        Step::CreateVolume { name, size, layout, pool, key, .. } => {
-            let (name, layout, pool, key) = (name.clone(), layout.clone(), pool.clone(), key.clone());
-            let create = CreateVolume { name, size: *size, layout, pool, key };
-            client.create::<VolumeInfo>(route::VOLUMES, &create).map(drop)
+        Step::CreateVolume { name, size, layout, pool, key, limits, .. } => {
+            let (called, layout, pool, key) = (name.clone(), layout.clone(), pool.clone(), key.clone());
+            let create = CreateVolume { name: called, size: *size, layout, pool, key, plain: false };
+            let made = client.create::<VolumeInfo>(route::VOLUMES, &create);
+            made.and_then(|made| if limits.is_none() { Ok(made) } else { limit(client, name, limits) }).map(drop)
         }
+        Step::Limit { name, to, .. } => limit(client, name, to).map(drop),
         Step::Relayout { name, layout, .. } => {
             let request = Relayout { layout: Some(layout.clone()), pool: None, range: None, rate: None };
             client.post::<VolumeInfo>(&path(route::VOLUME_RELAYOUT, name), &request).map(drop)
@@ -418,6 +425,7 @@ mod tests {
             layout: None,
             pool: None,
             key: None,
+            limits: Limits::default(),
             told: String::new(),
         };
         (0..number).map(step).collect()

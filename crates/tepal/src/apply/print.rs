@@ -7,7 +7,7 @@ use tepal_model::Layout;
 use tepal_model::layout::plexes::{Plex, Plexes};
 use tepal_model::schedule::period_text;
 use tepal_model::size::exact;
-use tepal_server::api::types::{DriveInfo, DriveUse, ScheduleInfo, VolumeInfo, WorkKind};
+use tepal_server::api::types::{DriveInfo, DriveUse, Limits, Rate, ScheduleInfo, VolumeInfo, WorkKind};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -151,6 +151,7 @@ pub fn toml(now: &Now) -> String {
         if let Some(key) = &volume.key {
             let _ = writeln!(text, "key = {key:?}");
         }
+        limits(&mut text, &volume.limits);
         let layout: Option<Layout> = volume.layout.parse().ok();
         match layout.as_ref().and_then(Layout::plexes) {
             Some(plexes) => {
@@ -207,4 +208,14 @@ fn toml_plex(text: &mut String, now: &Now, plex: &Plex) {
             writeln!(text, "  {{ {name}drive = {drive:?}, length = {length:?}, drive_offset = {offset:?}{place} }},");
     }
     let _ = writeln!(text, "]");
+}
+fn limits(text: &mut String, limits: &Limits) {
+    for (name, rate, is_bytes) in [("iops", limits.iops, false), ("bandwidth", limits.bandwidth, true)] {
+        let Some(Rate { per_second, burst }) = rate else { continue };
+        let said = |number: u64| if is_bytes { format!("{:?}", exact(number)) } else { number.to_string() };
+        let _ = writeln!(text, "{name} = {}", said(per_second));
+        if burst > 0 {
+            let _ = writeln!(text, "{name}_burst = {}", said(burst));
+        }
+    }
 }

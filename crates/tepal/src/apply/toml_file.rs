@@ -13,7 +13,7 @@ use tepal_model::layout::plexes::Organization;
 use tepal_model::schedule::ScheduleTextError;
 use tepal_model::size::Size;
 use tepal_model::text::{NAME_RULE, is_name, shown};
-use tepal_server::api::types::{ScheduleRules, WorkKind};
+use tepal_server::api::types::{Limits, Rate, ScheduleRules, WorkKind};
 use toml::Spanned;
 
 #[derive(Deserialize)]
@@ -59,6 +59,12 @@ struct Volume {
     layout: Option<Spanned<String>>,
     pool: Option<String>,
     key: Option<String>,
+    iops: Option<u64>,
+    iops_burst: Option<u64>,
+    #[serde(default, deserialize_with = "bytes")]
+    bandwidth: Option<u64>,
+    #[serde(default, deserialize_with = "bytes")]
+    bandwidth_burst: Option<u64>,
     #[serde(default)]
     plex: Vec<Spanned<Plex>>,
 }
@@ -112,6 +118,15 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 }
 
 /// A number of bytes, or a text such as `10G`.
+/// Of a limit, if there is one.
+fn rate(at: At, (what, limit): (&str, Option<u64>), burst: Option<u64>) -> Result<Option<Rate>, Wrong> {
+    match (limit, burst) {
+        (Some(per_second), burst) => Ok(Some(Rate { per_second, burst: burst.unwrap_or(0) })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Wrong::new(at, format!("{what}_burst is that of a limit: say {what} too"))),
+    }
+}
+
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -161,7 +176,13 @@ pub fn parse(text: &str) -> Result<Wanted, Wrong> {
                 return Err(Wrong::new(at, text));
             }
         };
-        wanted.volumes.push(WantedVolume { at, name: volume.name, pool: volume.pool, key: volume.key, content });
+        let limits = Limits {
+            iops: rate(at, ("iops", volume.iops), volume.iops_burst)?,
+            bandwidth: rate(at, ("bandwidth", volume.bandwidth), volume.bandwidth_burst)?,
+            connections: None,
+        };
+        let (name, pool, key) = (volume.name, volume.pool, volume.key);
+        wanted.volumes.push(WantedVolume { at, name, pool, key, limits, content });
     }
     for schedule in file.schedule {
         let at = places.of(&schedule);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tepal_model::layout::plexes::Organization;
 use tepal_model::{Layout, ServerId};
-use tepal_server::api::types::ScheduleRules;
+use tepal_server::api::types::{Limits, ScheduleRules};
 
 /// A place in the file, both counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +70,8 @@ pub struct WantedVolume {
     pub pool: Option<String>,
     /// Of an encrypted volume: what the key is called that wraps its own.
     pub key: Option<String>,
+    /// How much may be asked for of it. What isn't said stays as it is.
+    pub limits: Limits,
     pub content: Content,
 }
 

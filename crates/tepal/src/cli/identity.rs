@@ -44,9 +44,45 @@ pub enum IdentityCommand {
         #[arg(long, value_name = "COUNT", value_parser = value::limit)]
         connections: Option<Limit>,
     },
+    /// The authorities that sign certificates: the cluster's own, and those of others
+    #[command(subcommand)]
+    Ca(AuthorityCommand),
     /// Have an identity count no more: connections of it may do nothing from then on
     Revoke {
         /// Its name
+        #[arg(value_parser = value::name)]
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AuthorityCommand {
+    /// List the authorities
+    Ls,
+    /// Make another authority for the cluster, which is trusted beside the present one
+    #[command(
+        after_help = "Then renew the identities (`tepal identity renew`), with which they know both, and end with `tepal identity ca \
+        finish`. Until then nobody is refused."
+    )]
+    Rotate,
+    /// Have the new authority take the place: servers get certificates of it, and the earlier one isn't trusted any more
+    #[command(
+        after_help = "Identities that weren't renewed since `rotate` are refused from then on. No connection that is open ends."
+    )]
+    Finish,
+    /// Let an authority of others say who people are; never who is a server
+    #[command(after_help = "Whom it certifies is nobody here before an identity says so:\n  \
+        tepal identity ca add corp corp-ca.pem\n  tepal identity create ann --operator --authority corp --subject 'Ann Example'")]
+    Add {
+        /// What it's called here
+        #[arg(value_parser = value::name)]
+        name: String,
+        /// Its certificate, as PEM
+        file: PathBuf,
+    },
+    /// Trust an authority of others no more: the identities that it certifies are revoked
+    Rm {
+        /// What it's called here
         #[arg(value_parser = value::name)]
         name: String,
     },
@@ -69,6 +105,12 @@ pub struct CreateIdentityArguments {
     /// A group that it belongs to. May be given again
     #[arg(long = "group", value_name = "GROUP", value_parser = value::name)]
     pub groups: Vec<String>,
+    /// It has its certificate from this authority of others: nothing is made here
+    #[arg(long, value_name = "NAME", value_parser = value::name, requires = "subject", conflicts_with_all = ["to", "server", "addresses"])]
+    pub authority: Option<String>,
+    /// The common name of the subject of its certificate
+    #[arg(long, value_name = "TEXT", requires = "authority")]
+    pub subject: Option<String>,
     #[command(flatten)]
     pub files: FilesArguments,
 }
@@ -91,4 +133,7 @@ pub struct FilesArguments {
     /// How many days the certificate counts
     #[arg(long, value_name = "N", default_value_t = DAYS)]
     pub days: u32,
+    /// A name or address by which clients find a gateway on this host, which serves them over TLS then. May be given again
+    #[arg(long = "address", value_name = "NAME")]
+    pub addresses: Vec<String>,
 }

@@ -97,9 +97,12 @@ pub struct GatewayArguments {
     /// Where the log goes [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
-    /// Allow addresses that other machines can reach: whoever reaches them can read and write every volume
+    /// Allow addresses that other machines can reach without TLS: whoever reaches them can read and write every volume
     #[arg(long)]
     pub insecure: bool,
+    /// Want TLS of clients on loopback too. Where other machines reach the gateway, it's wanted in any case, and takes --identity
+    #[arg(long, conflicts_with = "insecure")]
+    pub require_tls: bool,
     /// The folder of keys for encrypted volumes, as `tepal key create` makes them: servers see ciphertext only then
     #[arg(long, value_name = "DIR")]
     pub keys: Option<PathBuf>,

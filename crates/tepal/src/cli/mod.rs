@@ -17,7 +17,7 @@ mod watching;
 
 pub use csi::{CsiArguments, FenceName, Services};
 pub use dev::{DevCommand, DownArguments, PartitionArguments, ServersArguments, TourArguments, UpArguments};
-pub use identity::{FilesArguments, IdentityCommand};
+pub use identity::{AuthorityCommand, FilesArguments, IdentityCommand};
 pub use key::KeyCommand;
 pub use limits::{Limit, LimitsArguments};
 pub use local::{AttachArguments, BenchArguments, DetachArguments, GatewayArguments, MethodName, ServeArguments};

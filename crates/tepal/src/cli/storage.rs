@@ -91,6 +91,23 @@ pub enum ClusterCommand {
         #[arg(long, value_name = "TIME", value_parser = value::milliseconds)]
         lease: u64,
     },
+    /// Let somebody use all volumes, those to come too
+    Grant {
+        /// read; write, which has read; or admin, which has both, and makes volumes
+        #[arg(value_parser = value::right)]
+        right: Right,
+        /// An identity, or a group as @GROUP
+        #[arg(value_name = "WHO", value_parser = value::grantee)]
+        to: String,
+    },
+    /// Take away what was granted on all volumes; when this returns, nobody acts by it any more
+    Revoke {
+        /// An identity, or a group as @GROUP
+        #[arg(value_name = "WHO", value_parser = value::grantee)]
+        to: String,
+    },
+    /// List what was granted on all volumes
+    Rights,
     /// Begin again with a cluster whose servers have all lost their data folders: its state is on each of its drives
     #[command(
         after_help = "Examples:\n  tepal cluster rebuild --from-drives --dir /var/lib/tepal --drive /dev/sdb --drive /dev/sdc \
@@ -271,6 +288,45 @@ pub enum PoolCommand {
         /// The pool's name
         #[arg(value_parser = value::name)]
         name: String,
+    },
+    /// Let somebody use all volumes of a pool, those to come too
+    Grant {
+        /// The pool's name
+        #[arg(value_name = "POOL", value_parser = value::name)]
+        name: String,
+        /// read; write, which has read; or admin, which has both, and makes volumes there
+        #[arg(value_parser = value::right)]
+        right: Right,
+        /// An identity, or a group as @GROUP
+        #[arg(value_name = "WHO", value_parser = value::grantee)]
+        to: String,
+    },
+    /// Take away what was granted on a pool; when this returns, nobody acts by it any more
+    Revoke {
+        /// The pool's name
+        #[arg(value_name = "POOL", value_parser = value::name)]
+        name: String,
+        /// An identity, or a group as @GROUP
+        #[arg(value_name = "WHO", value_parser = value::grantee)]
+        to: String,
+    },
+    /// List what was granted on a pool
+    Rights {
+        /// The pool's name
+        #[arg(value_name = "POOL", value_parser = value::name)]
+        name: String,
+    },
+    /// Have new volumes of a pool encrypted if nothing else is said; those that are there stay as they are
+    Set {
+        /// The pool's name
+        #[arg(value_name = "POOL", value_parser = value::name)]
+        name: String,
+        /// The name of the key that wraps theirs, which servers have in their --keys folder
+        #[arg(long, value_name = "NAME", value_parser = value::name, required_unless_present = "plain")]
+        key: Option<String>,
+        /// They aren't encrypted any more
+        #[arg(long, conflicts_with = "key")]
+        plain: bool,
     },
     /// Remove a pool that has no drives and no volumes
     Rm {
@@ -572,9 +628,13 @@ pub struct CreateVolumeArguments {
     /// The pool whose drives it uses
     #[arg(long, value_parser = value::name)]
     pub pool: Option<String>,
-    /// Encrypt it: the name of the key that wraps the volume's own, which servers and gateways have in their --keys folder
+    /// Encrypt it: the name of the key that wraps the volume's own, which servers and gateways have in their --keys folder [default: the
+    /// pool's, if it has one]
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub key: Option<String>,
+    /// Don't encrypt it, whatever key the pool has
+    #[arg(long, conflicts_with = "key")]
+    pub plain: bool,
 }
 
 #[derive(Debug, Args)]

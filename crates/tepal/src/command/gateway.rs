@@ -32,16 +32,19 @@ const LOOK: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(500);
 
 pub fn run(global: &Global, arguments: GatewayArguments) -> Result<Outcome, CommandError> {
-    let GatewayArguments { own_session, listen, data_threads, log_file, insecure, keys } = arguments;
+    let GatewayArguments { own_session, listen, data_threads, log_file, insecure, require_tls, keys } = arguments;
     if own_session {
         nix::unistd::setsid().map_err(GatewayError::Session)?;
     }
     let config = Config::new(listen, data_threads, log_file, insecure, locate::identity(global))
         .and_then(|config| config.with_keys(keys))
+        .and_then(|config| if require_tls { config.with_tls_required() } else { Ok(config) })
         .map_err(GatewayError::from)?;
-    let first: Directory = locate::client(global)?.get(route::DIRECTORY)?;
+    let account = Account::of(&config);
+    // What anybody knows is news.
+    let first: Directory = locate::client(global)?.post(route::DIRECTORY, &account.news(0))?;
     let (tell, news) = unbounded_channel();
-    let (account, global, number) = (Account::new(), global.clone(), first.number);
+    let (global, number) = (global.clone(), first.number);
     let asker = Asker { account: account.clone(), tell };
     let look = move || asker.ask_whoever_is_there(&global, number);
     thread::Builder::new().name("look".into()).spawn(look).map_err(GatewayError::Thread)?;

@@ -1,7 +1,7 @@
 //! `tepal identity`, and `tepal volume grant`, `revoke`, `rights` and `fence`.
 
 use super::{CommandError, limit};
-use crate::cli::{FilesArguments, Global, IdentityCommand};
+use crate::cli::{AuthorityCommand, FilesArguments, Global, IdentityCommand};
 use crate::client::Client;
 use crate::locate;
 use crate::output::{self, Outcome, Output};
@@ -12,7 +12,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tepal_server::api::types::{
-    CreateIdentity, Done, Grant, IdentityCertificate, IdentityInfo, RenewIdentity, Right, RightInfo, Role, path, route,
+    AuthoritiesInfo, CreateIdentity, CreateOutsideIdentity, Done, Grant, IdentityCertificate, IdentityInfo,
+    OutsideAuthority, OutsideSubject, RenewIdentity, Right, RightInfo, Role, ScopeRightInfo, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +50,12 @@ pub fn run(global: &Global, output: Output, command: IdentityCommand) -> Result<
     match command {
         IdentityCommand::Create(arguments) => {
             let (name, role, groups) = (arguments.name.clone(), arguments.role(), arguments.groups.clone());
-            let days = arguments.files.days;
-            let asked = |key| CreateIdentity { name: arguments.name.clone(), role, groups, key, days };
+            if let (Some(authority), Some(subject)) = (arguments.authority, arguments.subject) {
+                create_outside(&client, output, (name, role, groups), OutsideSubject { authority, subject })?;
+                return Ok(Outcome::Done);
+            }
+            let (days, addresses) = (arguments.files.days, arguments.files.addresses.clone());
+            let asked = |key| CreateIdentity { name: arguments.name.clone(), role, groups, key, days, addresses };
             issue(&client, output, (&name, route::IDENTITIES), &arguments.files, asked)?;
         }
         IdentityCommand::Ls => {
@@ -58,19 +63,122 @@ pub fn run(global: &Global, output: Output, command: IdentityCommand) -> Result<
             output.show(&identities, |identities| list(identities))?;
         }
         IdentityCommand::Renew { name, files } => {
-            let days = files.days;
-            let asked = |key| RenewIdentity { key, days };
+            let (days, addresses) = (files.days, files.addresses.clone());
+            let asked = |key| RenewIdentity { key, days, addresses };
             issue(&client, output, (&name, &path(route::IDENTITY_RENEW, &name)), &files, asked)?;
         }
         IdentityCommand::Limit { name, limits, connections } => {
             limit::identity(&client, output, &name, (&limits, connections))?;
         }
+        IdentityCommand::Ca(command) => authority(&client.patient(), output, command)?,
         IdentityCommand::Revoke { name } => {
             let done: Done = client.delete(&path(route::IDENTITY, &name))?;
             output.show(&done, |_| format!("identity {name} is revoked: it may do nothing any more"))?;
         }
     }
     Ok(Outcome::Done)
+}
+
+fn create_outside(
+    client: &Client,
+    output: Output,
+    (name, role, groups): (String, Role, Vec<String>),
+    outside: OutsideSubject,
+) -> Result<(), CommandError> {
+    let asked = CreateOutsideIdentity { name, role, groups, outside: outside.clone() };
+    let made: IdentityInfo = client.post(route::OUTSIDE_IDENTITIES, &asked)?;
+    output.show(&made, |made| {
+        format!(
+            "identity {} is who has a certificate of authority {} for '{}'",
+            made.name, outside.authority, outside.subject
+        )
+    })?;
+    Ok(())
+}
+
+fn authority(client: &Client, output: Output, command: AuthorityCommand) -> Result<(), CommandError> {
+    let own = |info: &AuthoritiesInfo| info.own.last().map_or(0, |newest| newest.number);
+    match command {
+        AuthorityCommand::Ls => {
+            let info: AuthoritiesInfo = client.get(route::AUTHORITIES)?;
+            output.show(&info, authorities)?;
+        }
+        AuthorityCommand::Rotate => {
+            let info: AuthoritiesInfo = client.post(route::AUTHORITIES_ROTATE, &serde_json::json!({}))?;
+            output.show(&info, |info| {
+                format!(
+                    "authority {} is made and trusted: renew the identities (`tepal identity renew`), then `tepal identity ca finish`",
+                    own(info)
+                )
+            })?;
+        }
+        AuthorityCommand::Finish => {
+            let info: AuthoritiesInfo = client.post(route::AUTHORITIES_FINISH, &serde_json::json!({}))?;
+            output.show(&info, |info| format!("authority {} is the only one that is trusted", own(info)))?;
+        }
+        AuthorityCommand::Add { name, file } => {
+            let certificate = std::fs::read_to_string(&file);
+            let certificate = certificate.map_err(|error| IdentityError::File { path: file, error })?;
+            let asked = OutsideAuthority { name: name.clone(), certificate };
+            let done: Done = client.post(route::OUTSIDE_AUTHORITIES, &asked)?;
+            output.show(&done, |_| format!("authority {name} says who people are, once identities name them"))?;
+        }
+        AuthorityCommand::Rm { name } => {
+            let done: Done = client.delete(&path(route::OUTSIDE_AUTHORITY, &name))?;
+            output.show(&done, |_| format!("authority {name} isn't trusted any more"))?;
+        }
+    }
+    Ok(())
+}
+
+fn authorities(info: &AuthoritiesInfo) -> String {
+    let own = info.own.iter().map(|own| {
+        let is_presented = Some(own.number) == info.presented;
+        let state = match (own.leaving, is_presented) {
+            (true, _) => "leaving",
+            (false, true) => "signs for servers",
+            (false, false) => "trusted",
+        };
+        vec![own.number.to_string(), format!("key on {}", own.server), state.to_owned(), own.fingerprint.clone()]
+    });
+    let fingerprint =
+        |authority: &OutsideAuthority| tepal_server::fingerprint(&authority.certificate).unwrap_or_default();
+    let others = info.outside.iter().map(|other| {
+        vec![other.name.clone(), "of others".to_owned(), "says who people are".to_owned(), fingerprint(other)]
+    });
+    output::table(&["authority", "whose", "state", "fingerprint"], own.chain(others))
+}
+
+/// Where rights on more than a volume are told and changed.
+pub fn scope_route(pool: Option<&str>) -> String {
+    pool.map_or_else(|| route::CLUSTER_RIGHTS.to_owned(), |pool| path(route::POOL_RIGHTS, pool))
+}
+
+/// On a pool, or on the whole cluster.
+pub fn grant_on(
+    client: &Client,
+    output: Output,
+    pool: Option<&str>,
+    (right, to): (Right, String),
+) -> Result<(), CommandError> {
+    let done: Done = client.post(&scope_route(pool), &Grant { to: to.clone(), right })?;
+    let on = pool.map_or_else(|| "every volume".to_owned(), |pool| format!("every volume of pool {pool}"));
+    output.show(&done, |_| format!("{to} may {right} {on}, also those to come"))?;
+    Ok(())
+}
+
+pub fn revoke_on(client: &Client, output: Output, pool: Option<&str>, to: &str) -> Result<(), CommandError> {
+    let done: Done = client.delete(&(scope_route(pool) + &path("?to={to}", to)))?;
+    let on = pool.map_or_else(|| "the cluster".to_owned(), |pool| format!("pool {pool}"));
+    output.show(&done, |_| format!("what was granted to {to} on {on} is taken away"))?;
+    Ok(())
+}
+
+pub fn rights_on(client: &Client, output: Output, pool: Option<&str>) -> Result<(), CommandError> {
+    let rights: Vec<ScopeRightInfo> = client.get(&scope_route(pool))?;
+    let row = |right: &ScopeRightInfo| vec![right.to.clone(), right.right.to_string()];
+    output.show(&rights, |rights| output::table(&["who", "right"], rights.iter().map(row)))?;
+    Ok(())
 }
 
 /// Makes a key here, has it certified, and leaves both where they were asked for.
@@ -163,7 +271,11 @@ pub fn rights(client: &Client, output: Output, volume: &str) -> Result<(), Comma
 fn list(identities: &[IdentityInfo]) -> String {
     let row = |identity: &IdentityInfo| {
         let rights = match identity.role {
-            Role::Host => identity.rights.iter().map(|right| format!("{}:{}", right.volume, right.right)).collect(),
+            Role::Host => {
+                let on_volumes = identity.rights.iter().map(|right| format!("{}:{}", right.volume, right.right));
+                let on_scopes = identity.scope_rights.iter().map(|right| format!("{}:{}", right.scope, right.right));
+                on_volumes.chain(on_scopes).collect()
+            }
             Role::Operator | Role::Server => vec!["all".to_owned()],
             Role::Revoked => vec![],
         };

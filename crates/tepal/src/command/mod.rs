@@ -13,7 +13,7 @@ mod identity;
 mod joining;
 mod key;
 mod layout;
-mod limit;
+pub mod limit;
 mod migration;
 mod offline;
 mod overlay;
@@ -141,9 +141,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Plex(command) => plex::run(&global, output, command),
         Command::Snapshot(command) => snapshot::run(&global, output, command),
         Command::Schedule(command) => schedule::run(&global, output, command),
-        Command::Cluster(cli::ClusterCommand::Show) => cluster::show(&global, output),
-        Command::Cluster(cli::ClusterCommand::Set { lease }) => cluster::set(&global, output, lease),
-        Command::Cluster(cli::ClusterCommand::Rebuild(arguments)) => rebuild::run(&global, output, arguments),
+        Command::Cluster(command) => cluster::run(&global, output, command),
         Command::Replicate(arguments) => replicate::run(&global, output, arguments),
         Command::Sql { query } => sql::run(&global, output, query),
         Command::Bench(arguments) => bench::run(&global, output, &arguments),

@@ -1,11 +1,11 @@
 //! `tepal pool`.
 
-use super::CommandError;
+use super::{CommandError, identity};
 use crate::cli::{CreatePoolArguments, Global, PoolCommand};
 use crate::client::{Client, ClientError};
 use crate::locate;
 use crate::output::{self, Outcome, Output};
-use tepal_server::api::types::{AddDrive, CreatePool, Done, DriveInfo, PoolInfo, path, route};
+use tepal_server::api::types::{AddDrive, CreatePool, Done, DriveInfo, PoolInfo, SetPoolKey, path, route};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{error}; pool {name} is made, with {drives} drives: `tepal drive add --pool {name}` adds the others")]
@@ -27,6 +27,16 @@ pub fn run(global: &Global, output: Output, command: PoolCommand) -> Result<Outc
             output.show(&pool, page)?;
         }
         PoolCommand::Create(arguments) => create(&client, output, arguments)?,
+        PoolCommand::Grant { name, right, to } => identity::grant_on(&client, output, Some(&name), (right, to))?,
+        PoolCommand::Revoke { name, to } => identity::revoke_on(&client, output, Some(&name), &to)?,
+        PoolCommand::Rights { name } => identity::rights_on(&client, output, Some(&name))?,
+        PoolCommand::Set { name, key, plain: _ } => {
+            let pool: PoolInfo = client.post(&path(route::POOL_KEY, &name), &SetPoolKey { key })?;
+            output.show(&pool, |pool| match &pool.key {
+                Some(key) => format!("new volumes of pool {} are encrypted by key {key}", pool.name),
+                None => format!("new volumes of pool {} aren't encrypted if nothing else is said", pool.name),
+            })?;
+        }
         PoolCommand::Rm { name } => {
             let done: Done = client.delete(&path(route::POOL, &name))?;
             output.show(&done, |_| format!("pool {name} is removed"))?;
@@ -78,6 +88,7 @@ fn page(pool: &PoolInfo) -> String {
     output::facts(&[
         ("name", pool.name.clone()),
         ("layout", pool.layout.clone().unwrap_or_else(|| "stripe".to_owned())),
+        ("encrypted by", pool.key.clone().unwrap_or_else(|| "nothing, if not asked for".to_owned())),
         ("volumes", pool.volumes.to_string()),
         ("space", format!("{} of {} used", output::size(pool.used), output::size(pool.capacity))),
         ("drives", drives.join(" ")),

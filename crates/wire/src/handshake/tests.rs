@@ -1,6 +1,7 @@
 use super::*;
 use crate::frame::{Header, Limits};
 use crate::{Inbox, Outbox, Payload};
+use proptest::prelude::*;
 
 const CLUSTER: ClusterId = ClusterId(0xc1);
 const HOST: Host = Host { cluster: CLUSTER, server: ServerId(1), boot: 5 };
@@ -153,4 +154,28 @@ fn the_handshake_takes_no_more_than_its_small_share_of_memory() {
     assert_eq!(Refused::for_frame(&FrameError::Magic { found: b"GET ".to_vec() }), None);
     let version = Refused::for_frame(&FrameError::Version { found: 9 });
     assert_eq!(version.map(|refused| refused.reason), Some(Reason::UnknownVersion));
+}
+
+proptest! {
+    /// Whatever a stranger says first, and whatever a false server answers.
+    #[test]
+    fn hostile_bytes_are_heard_without_harm(
+        kind in prop::sample::select(vec![Kind::Hello, Kind::Welcome, Kind::Refused]),
+        at: prop::sample::Index,
+        bytes in prop::collection::vec(any::<u8>(), 0..40),
+        is_whole: bool,
+    ) {
+        let mut said = if is_whole { bytes.clone() } else { bytes_of(&hello()) };
+        if !is_whole && !bytes.is_empty() {
+            let at = at.index(said.len());
+            let end = (at + bytes.len()).min(said.len());
+            said[at..end].copy_from_slice(&bytes[..end - at]);
+        }
+        let raw = Raw(kind, said);
+        let heard = over_the_network(&raw, |frame| HOST.hear(frame, |_| Standing::Member));
+        if let Ok(heard) = heard {
+            prop_assert!(kind == Kind::Hello && (heard.cluster == CLUSTER || heard.cluster == ClusterId(0)));
+        }
+        let _ = over_the_network(&raw, |frame| Calling::new(hello()).hear(frame));
+    }
 }

@@ -3,6 +3,7 @@
 //! The machine's speed drifts from hour to hour, so nothing is compared with a figure of another run: every job runs on one
 //! system after the other, repetition by repetition, and noise hits all alike.
 
+mod access;
 mod against;
 mod change;
 mod cluster;
@@ -42,6 +43,8 @@ pub enum Bench {
     Erasure(erasure::Options),
     /// Volumes of plexes: beside one drive, in the shapes of Vinum's paper, and applied from a file
     Vinum(vinum::Options),
+    /// What TLS, encryption, rights and limits cost, and whether limits hold
+    Access(access::Options),
     /// Another commit's program beside this one, in the same run
     Against(against::Options),
 }
@@ -82,13 +85,14 @@ struct Measured {
 
 pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
     let tools = match bench {
-        Bench::Change(_) | Bench::Against(_) | Bench::Erasure(_) | Bench::Vinum(_) => &TOOLS[..1],
+        Bench::Access(_) | Bench::Change(_) | Bench::Against(_) | Bench::Erasure(_) | Bench::Vinum(_) => &TOOLS[..1],
         Bench::Local(_) | Bench::Cluster(_) => &TOOLS,
     };
     for &(tool, package) in tools {
         process::find(tool).ok_or(Failure::Tool(tool, package))?;
     }
     match bench {
+        Bench::Access(options) => access::run(workspace, options),
         Bench::Local(options) => local::run(workspace, options),
         Bench::Cluster(options) => cluster::run(workspace, options),
         Bench::Change(options) => change::run(workspace, options),

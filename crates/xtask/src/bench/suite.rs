@@ -176,7 +176,7 @@ pub fn fio(job: &Job, disk: &Disk, size: &str) -> Command {
 }
 
 /// What fio's JSON says, which other messages may precede, and how many I/Os were done, of both sides.
-fn measured(output: &str, system: &str, job: &str, repetition: u32) -> Result<(Run, u64), Failure> {
+pub fn measured(output: &str, system: &str, job: &str, repetition: u32) -> Result<(Run, u64), Failure> {
     let missing = |what| answer("fio", what);
     let json = output.find('{').map(|start| &output[start..]).ok_or(missing("a JSON document"))?;
     let document: Value = parse("fio", json)?;

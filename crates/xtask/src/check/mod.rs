@@ -5,6 +5,7 @@
 mod console;
 mod law;
 mod licences;
+mod security;
 mod tidy;
 
 use crate::failure::Failure;
@@ -31,6 +32,8 @@ pub struct Options {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Check {
+    /// Each line of the threat model names tests that are there
+    Security,
     /// Files: length, names, stray characters, links
     Tidy,
     /// Which crate sees which, and what the pure ones never reach
@@ -68,6 +71,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         let name = check.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
         let began = Instant::now();
         let finding = match check {
+            Check::Security => security::breaches(workspace).map(verdict),
             Check::Tidy => tidiness(workspace),
             Check::Law => dependency_law(workspace),
             Check::Bans => same_bans(workspace),

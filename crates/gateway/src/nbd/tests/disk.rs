@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use tepal_model::{BLOCK, Buffer, IoError, MAX_REQUEST, Segments};
 use tokio::sync::Semaphore;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -269,8 +270,8 @@ impl Exports for TestExports {
         self.disks.keys().cloned().collect()
     }
 
-    fn shown_to(&self, certificate: &[u8]) -> Result<Self, OpenError> {
-        self.shown.borrow_mut().push(certificate.to_vec());
+    fn shown_to(&self, certificates: &[CertificateDer<'static>]) -> Result<Self, OpenError> {
+        self.shown.borrow_mut().push(certificates[0].to_vec());
         Ok(self.clone())
     }
 

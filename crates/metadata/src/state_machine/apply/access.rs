@@ -6,7 +6,7 @@ use super::{Change, Draft, check_name};
 use crate::access::{
     Access, AuthorityRecord, GROUP, GrantRecord, IdentityRecord, KeyHash, Limited, ReservationRecord, Right, Role,
 };
-use crate::command::{Command, Reply};
+use crate::command::{Command, REALM, Reply};
 use crate::record::VolumeRecord;
 use crate::refusal::{Refusal, Thing};
 use crate::state_machine::access::AccessChange;
@@ -33,6 +33,15 @@ impl Draft {
             Command::RemoveIdentity { name } => self.remove_identity(name),
             Command::Grant { volume, to, right } => self.grant(volume, to, *right),
             Command::Withdraw { volume, to } => self.withdraw(volume, to),
+            Command::GrantOn { .. }
+            | Command::WithdrawOn { .. }
+            | Command::SetPoolKey { .. }
+            | Command::RotateAuthority { .. }
+            | Command::LeaveAuthority { .. }
+            | Command::RemoveAuthority { .. }
+            | Command::AddOutsideAuthority { .. }
+            | Command::RemoveOutsideAuthority { .. }
+            | Command::AddOutsideIdentity { .. } => self.carry_out_of_realm(command),
             Command::Reserve { volume, holder, take } => self.reserve(volume, holder, *take),
             Command::Release { volume, from } => self.release(volume, from.as_deref()),
             Command::Live(command) => self.carry_out_of_live_import(command),
@@ -56,9 +65,7 @@ impl Draft {
         if let Some(there) = self.state.access.authorities.values().next_back() {
             return Err(Refusal::AuthorityExists { server: there.server });
         }
-        if certificate.is_empty() || certificate.len() > LONGEST_CERTIFICATE {
-            return Err(Refusal::Certificate { limit: LONGEST_CERTIFICATE });
-        }
+        check_certificate(certificate)?;
         let record = Arc::new(AuthorityRecord { number: 1, certificate: certificate.to_owned(), server });
         self.access().authorities.insert(record.number, record.clone());
         self.note(AccessChange::Authority(record));
@@ -114,6 +121,9 @@ impl Draft {
         if record.role == Role::Revoked {
             return Err(Refusal::IdentityRevoked(name.to_owned()));
         }
+        if self.state.access.subjects.contains_key(name) {
+            return Err(Refusal::IsOutside(name.to_owned()));
+        }
         if record.key == key {
             return Ok(Reply::Done);
         }
@@ -125,9 +135,9 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    fn remove_identity(&mut self, name: &str) -> Result<Reply, Refusal> {
+    pub(super) fn remove_identity(&mut self, name: &str) -> Result<Reply, Refusal> {
         let record = self.identity(name)?;
-        let of_it = |id: &VolumeId| record.role == Role::Host && self.state.access.right_of(&record, *id).is_none();
+        let of_it = |id: &VolumeId| record.role == Role::Host && self.state.right_of(&record, *id).is_none();
         let touched: Vec<_> = self.state.active_volumes().filter(|volume| !of_it(&volume.id)).cloned().collect();
         match record.role {
             Role::Server => self.put_identity(IdentityRecord { role: Role::Revoked, ..record }),
@@ -142,6 +152,7 @@ impl Draft {
         for (volume, to) in of_it.collect::<Vec<_>>() {
             self.drop_grant(volume, to);
         }
+        self.forget_in_realm(name);
         for volume in touched {
             self.revise(VolumeRecord::clone(&volume)); // what it has under way is refused
         }
@@ -152,11 +163,7 @@ impl Draft {
 
     fn grant(&mut self, volume: &str, to: &str, right: Right) -> Result<Reply, Refusal> {
         let volume = self.volume(volume)?;
-        match to.strip_prefix(GROUP) {
-            Some(group) if is_name(group) => {}
-            Some(group) => return Err(Refusal::Name { what: Thing::Group, name: shown(group) }),
-            None => drop(self.identity(to)?),
-        }
+        self.check_grantee(to)?;
         let before = self.state.access.grants.get(&(volume.id, to.to_owned())).map(|grant| grant.right);
         if before == Some(right) {
             return Ok(Reply::Done);
@@ -168,11 +175,24 @@ impl Draft {
         self.access().grants.insert((volume.id, to.to_owned()), record.clone());
         self.note(AccessChange::Grant(record));
         self.event("volume", &volume.name, format!("'{to}' may {}", told(right)));
-        if before.is_some_and(|before| before > right) {
+        let is_less = before.is_some_and(|before| before > right);
+        if is_less {
             self.revise(volume);
+        }
+        // One that is more too: whoever is told of it may use it at once, at every server.
+        if is_less || self.version >= REALM {
             self.next_view();
         }
         Ok(Reply::Done)
+    }
+
+    /// An identity, or a group.
+    pub(super) fn check_grantee(&self, to: &str) -> Result<(), Refusal> {
+        match to.strip_prefix(GROUP) {
+            Some(group) if is_name(group) => Ok(()),
+            Some(group) => Err(Refusal::Name { what: Thing::Group, name: shown(group) }),
+            None => self.identity(to).map(drop),
+        }
     }
 
     fn withdraw(&mut self, volume: &str, to: &str) -> Result<Reply, Refusal> {
@@ -258,7 +278,14 @@ impl Draft {
     }
 }
 
-fn told(right: Right) -> &'static str {
+pub(super) fn check_certificate(certificate: &str) -> Result<(), Refusal> {
+    if certificate.is_empty() || certificate.len() > LONGEST_CERTIFICATE {
+        return Err(Refusal::Certificate { limit: LONGEST_CERTIFICATE });
+    }
+    Ok(())
+}
+
+pub(super) fn told(right: Right) -> &'static str {
     match right {
         Right::Read => "read it",
         Right::Write => "read and write it",

@@ -37,7 +37,7 @@ pub fn with_authority() -> State {
 }
 
 fn right(state: &State, number: u32) -> Option<Right> {
-    state.access.identity_of(&key(number)).and_then(|identity| state.access.right_of(identity, VolumeId(1)))
+    state.access.identity_of(&key(number)).and_then(|identity| state.right_of(identity, VolumeId(1)))
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn rights_are_had_from_the_grant_to_the_withdrawal() {
     assert_eq!(refused(&state, withdraw("web")), Refusal::NoGrant { volume: "v".to_owned(), to: "web".to_owned() });
     done(&mut state, grant("@lab", Right::Admin));
     done(&mut state, grant("@lab", Right::Read));
-    assert_eq!((right(&state, 1), state.view()), (Some(Right::Read), view + 2), "a lower right is waited for");
+    assert_eq!((right(&state, 1), state.view()), (Some(Right::Read), view + 3), "each is waited for");
 }
 
 #[test]

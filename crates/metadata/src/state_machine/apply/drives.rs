@@ -357,6 +357,7 @@ impl Draft {
         }
         self.drop_pool(name);
         self.drop_schedules_of_pool(name);
+        self.drop_realm_of_pool(name);
         self.event("pool", name, "removed".to_owned());
         Ok(Reply::Done)
     }

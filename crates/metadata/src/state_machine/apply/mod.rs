@@ -51,6 +51,9 @@ mod move_tests;
 mod moves;
 pub mod once;
 pub mod place;
+mod realm;
+#[cfg(test)]
+mod realm_tests;
 #[cfg(test)]
 mod range_tests;
 #[cfg(test)]

@@ -5,16 +5,17 @@ use crate::api::document::{DOCS, OPENAPI};
 use crate::api::exposition;
 use crate::api::types::route;
 use crate::api::types::{
-    AddDrive, AuthorityCertificate, ChangeCluster, CheckParity, CloneSnapshot, ClusterInfo, Counters, CountersQuery,
-    CreateIdentity, CreateJoinToken, CreatePool, CreateSchedule, CreateSnapshot, CreateVolume, DiffQuery, Directory,
-    Done, DriveInfo, DriveRemoved, FenceQuery, FinishImport, Flatten, Follow, ForceQuery, FoundDrive, GatewayNews,
-    Grant, Hold, HoldsKnown, IdentityCertificate, IdentityInfo, ImportLive, ImportQuery, Join, JoinToken,
-    JoinTokenInfo, Joined, Loss, MapRun, MigrationInfo, NameDrive, NoteImport, NoteReplica, OffsetQuery, ParityChecked,
-    PlexesInfo, PoolInfo, Range, RangeQuery, Receive, Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot,
-    RenameVolume, RenewIdentity, ReplaceDrive, ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo,
-    ScheduleInfo, ScheduleRules, ScheduleRun, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetRate,
-    ShowSnapshotQuery, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL,
-    Usage, VolumeInfo, VolumesQuery, WithdrawQuery, ZeroRange,
+    AddDrive, AuthoritiesInfo, AuthorityCertificate, ChangeCluster, CheckParity, CloneSnapshot, ClusterInfo, Counters,
+    CountersQuery, CreateIdentity, CreateJoinToken, CreateOutsideIdentity, CreatePool, CreateSchedule, CreateSnapshot,
+    CreateVolume, DiffQuery, Directory, Done, DriveInfo, DriveRemoved, FenceQuery, FinishImport, Flatten, Follow,
+    ForceQuery, FoundDrive, GatewayNews, Grant, Hold, HoldsKnown, IdentityCertificate, IdentityInfo, ImportLive,
+    ImportQuery, Join, JoinToken, JoinTokenInfo, Joined, Loss, MapRun, MigrationInfo, NameDrive, NoteImport,
+    NoteReplica, OffsetQuery, OutsideAuthority, ParityChecked, PlexesInfo, PoolInfo, Range, RangeQuery, Receive,
+    Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot, RenameVolume, RenewIdentity, ReplaceDrive,
+    ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo, ScheduleInfo, ScheduleRules, ScheduleRun,
+    ScopeRightInfo, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetPoolKey, SetRate, ShowSnapshotQuery,
+    SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL, Usage, VolumeInfo,
+    VolumesQuery, WithdrawQuery, ZeroRange,
 };
 use crate::api::{METRICS, SHUTDOWN};
 use crate::api_types::LimitsShape;
@@ -118,8 +119,19 @@ fn open(operation: Operation) -> Operation {
 }
 
 pub fn all() -> Vec<Operation> {
-    let all =
-        [cluster(), drives(), pools(), volumes(), layouts(), data(), snapshots(), schedules(), access(), replication()];
+    let all = [
+        cluster(),
+        drives(),
+        pools(),
+        volumes(),
+        layouts(),
+        data(),
+        snapshots(),
+        schedules(),
+        access(),
+        realm(),
+        replication(),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -353,6 +365,70 @@ fn schedules() -> Vec<Operation> {
         shown(of(post(route::SCHEDULE_PAUSE), "pauseSchedule", "It rests")),
         shown(of(post(route::SCHEDULE_RESUME), "resumeSchedule", "It goes on, and has missed nothing")),
         of(post(route::SCHEDULE_RUN), "runSchedule", "It's run now, beside its times").answer::<ScheduleRun>(),
+    ]
+}
+
+/// What holds beyond single volumes.
+fn realm() -> Vec<Operation> {
+    let of = |place, id, summary| operation(place, "Access", id, summary);
+    vec![
+        of(get(route::POOL_RIGHTS), "listPoolRights", "Who may do what with all volumes of a pool")
+            .answer::<Vec<ScopeRightInfo>>(),
+        of(
+            post(route::POOL_RIGHTS),
+            "grantOnPool",
+            "Somebody may do this with all volumes of a pool, those to come too",
+        )
+        .body::<Grant>()
+        .answer::<Done>(),
+        of(delete(route::POOL_RIGHTS), "withdrawOnPool", "What was granted on the pool is taken away")
+            .query::<WithdrawQuery>()
+            .answer::<Done>(),
+        of(
+            post(route::POOL_KEY),
+            "setPoolKey",
+            "By which key new volumes of a pool are encrypted if nothing else is said",
+        )
+        .body::<SetPoolKey>()
+        .answer::<PoolInfo>(),
+        of(get(route::CLUSTER_RIGHTS), "listClusterRights", "Who may do what with all volumes")
+            .answer::<Vec<ScopeRightInfo>>(),
+        of(post(route::CLUSTER_RIGHTS), "grantOnCluster", "Somebody may do this with all volumes, those to come too")
+            .body::<Grant>()
+            .answer::<Done>(),
+        of(delete(route::CLUSTER_RIGHTS), "withdrawOnCluster", "What was granted on the cluster is taken away")
+            .query::<WithdrawQuery>()
+            .answer::<Done>(),
+        of(get(route::AUTHORITIES), "listAuthorities", "By whom certificates are signed that count")
+            .answer::<AuthoritiesInfo>(),
+        of(
+            post(route::AUTHORITIES_ROTATE),
+            "rotateAuthority",
+            "Makes an authority that is to take the place of the present one",
+        )
+        .answer::<AuthoritiesInfo>(),
+        of(
+            post(route::AUTHORITIES_FINISH),
+            "finishAuthority",
+            "The new authority takes the place: the earlier isn't trusted any more",
+        )
+        .answer::<AuthoritiesInfo>(),
+        of(post(route::OUTSIDE_AUTHORITIES), "addOutsideAuthority", "An authority of others counts for people")
+            .body::<OutsideAuthority>()
+            .answer::<Done>(),
+        of(
+            delete(route::OUTSIDE_AUTHORITY),
+            "removeOutsideAuthority",
+            "It counts no more, and its identities are gone",
+        )
+        .answer::<Done>(),
+        of(
+            post(route::OUTSIDE_IDENTITIES),
+            "createOutsideIdentity",
+            "Adds an identity that an authority of others certifies",
+        )
+        .body::<CreateOutsideIdentity>()
+        .answer::<IdentityInfo>(),
     ]
 }
 

@@ -7,7 +7,7 @@ mod space;
 mod tests;
 
 use super::wanted::{Content, Wanted, WantedDrive, WantedSubdisk, WantedVolume, Wrong};
-use crate::command::schedule;
+use crate::command::{limit, schedule};
 use space::Space;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,9 @@ use tepal_model::size::{Size, exact};
 use tepal_model::text::shown;
 use tepal_model::{DriveId, ServerId};
 use tepal_placement::explicit;
-use tepal_server::api::types::{DriveInfo, DriveState, DriveUse, PoolInfo, ScheduleInfo, ScheduleRules, VolumeInfo};
+use tepal_server::api::types::{
+    DriveInfo, DriveState, DriveUse, Limits, PoolInfo, ScheduleInfo, ScheduleRules, VolumeInfo,
+};
 
 /// The pool of drives and volumes that say none.
 const DEFAULT_POOL: &str = "default";
@@ -64,7 +66,13 @@ pub enum Step {
         layout: Option<String>,
         pool: Option<String>,
         key: Option<String>,
+        limits: Limits,
         told: String,
+    },
+    Limit {
+        name: String,
+        from: Limits,
+        to: Limits,
     },
     Relayout {
         name: String,
@@ -104,9 +112,13 @@ impl fmt::Display for Step {
             }
             Step::NameDrive { id, name } => write!(f, "~ drive {id} is called {name}"),
             Step::SetUse { name, to, .. } => write!(f, "~ drive {name}: {to}"),
-            Step::CreateVolume { name, size, key, told, .. } => {
+            Step::CreateVolume { name, size, key, limits, told, .. } => {
                 let encrypted = key.as_ref().map_or(String::new(), |key| format!(", encrypted by key {key}"));
-                write!(f, "+ volume {name}: {}, {told}{encrypted}", Size(*size))
+                let limited = if limits.is_none() { String::new() } else { format!(", {}", limit::said(limits)) };
+                write!(f, "+ volume {name}: {}, {told}{encrypted}{limited}", Size(*size))
+            }
+            Step::Limit { name, from, to } => {
+                write!(f, "~ volume {name}: {}, instead of {}", limit::said(to), limit::said(from))
             }
             Step::Relayout { name, told: (from, to), .. } => write!(f, "~ volume {name}: {to}, instead of {from}"),
             Step::CreateSchedule { name, rules } => write!(f, "+ schedule {name}: {}", schedule::told(rules)),
@@ -371,8 +383,8 @@ impl Plan {
                 None => "as its pool has it".to_owned(),
             };
             let (layout, pool) = (layout.map(|layout| layout.to_string()), wanted.pool.clone());
-            let key = wanted.key.clone();
-            self.steps.push(Step::CreateVolume { name, size, layout, pool, key, told });
+            let (key, limits) = (wanted.key.clone(), wanted.limits);
+            self.steps.push(Step::CreateVolume { name, size, layout, pool, key, limits, told });
             return Ok(());
         };
         if let Some(pool) = wanted.pool.as_ref().filter(|pool| **pool != known.pool) {
@@ -382,6 +394,12 @@ impl Plan {
             ));
         }
         check_key(wanted, known)?;
+        let (iops, bandwidth) =
+            (wanted.limits.iops.or(known.limits.iops), wanted.limits.bandwidth.or(known.limits.bandwidth));
+        let to = Limits { iops, bandwidth, ..known.limits };
+        if to != known.limits {
+            self.steps.push(Step::Limit { name: name.clone(), from: known.limits, to });
+        }
         if size < known.size && is_final {
             let (has, size) = (exact(known.size), exact(size));
             return wrong(format!(

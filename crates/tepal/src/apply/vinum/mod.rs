@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use tepal_model::layout::plexes::Organization;
 use tepal_model::size::{BLOCK, exact};
 use tepal_model::text::{NAME_RULE, is_name, shown};
+use tepal_server::api::types::Limits;
 use words::{Word, size, words};
 
 /// Reads all of a file.
@@ -162,7 +163,14 @@ impl Reader {
         }
         (self.last_volume, self.last_plex) = (Some(own.clone()), None);
         let content = Content::Plexes(Vec::new());
-        self.wanted.volumes.push(WantedVolume { at: first.at, name: own, pool: None, key: None, content });
+        self.wanted.volumes.push(WantedVolume {
+            at: first.at,
+            name: own,
+            pool: None,
+            key: None,
+            limits: Limits::default(),
+            content,
+        });
         Ok(())
     }
 

@@ -162,7 +162,7 @@ impl<'a> Target<'a> {
             Err(error) if error.is_not_found() && !resume => {
                 let Some(size) = size.or(wanted.size()) else { return Err(TransferError::SizeUnknown(name).into()) };
                 let layout = layout.map(|layout| layout.to_string());
-                let request = CreateVolume { name, size, layout, pool, key };
+                let request = CreateVolume { name, size, layout, pool, key, plain: false };
                 Found::New(client.create(route::VOLUMES, &request)?)
             }
             Err(error) => return Err(error.into()),
