@@ -132,7 +132,7 @@ impl Drop for Rig {
 /// A killed process's files stay open until the kernel has ended its requests to io_uring.
 pub fn close_folder(at: &Path, folder: fuser::BackgroundSession) {
     unmount(at);
-    folder.umount_and_join().expect("it isn't mounted any more");
+    folder.join().expect("what served it has ended");
 }
 
 fn folder_of(cluster: &Cluster) -> PathBuf {

@@ -13,6 +13,7 @@ mod guards;
 mod lost;
 pub mod moves;
 mod partitions;
+mod quorum;
 mod resizing;
 pub mod ring;
 mod rotten;

@@ -3,5 +3,6 @@
 #![warn(missing_docs)]
 
 pub mod checksum;
+pub mod cross;
 pub mod erasure;
 pub mod xts;

@@ -2,6 +2,7 @@
 //! named by id only; who knows more of them finds the words.
 
 use crate::column::members::health::Wanting;
+use crate::protocol::Led;
 use crate::servers::follow::{Agreed, DriveStatus};
 use crate::servers::seat::Seated;
 use crate::volume::{Map, Volume};
@@ -115,6 +116,29 @@ impl<W: World> Map<W> {
     }
 }
 
+impl<W: World> Map<W> {
+    /// What a quorum layout's columns want: requests wait where fewer drives are up than have to answer.
+    fn add_wanting_of_nodes(&self, wanting: &mut Wanting) {
+        let (Some(led), Some(engine)) = (self.by_gateways(), self.engine()) else { return };
+        let needed = usize::from(led.quorum().thresholds().answers);
+        for column in 0..self.columns() {
+            let placed = self.placed(column);
+            let away: Vec<DriveId> = placed.drives().filter(|drive| !engine.is_up(*drive)).collect();
+            let here = placed.drives().count() - away.len();
+            wanting.behind.extend(led.behind());
+            for drive in away {
+                match engine.may_return(drive) {
+                    true => wanting.away.insert(drive),
+                    false => wanting.failed.insert(drive),
+                };
+                if here < needed {
+                    wanting.all.insert(drive);
+                }
+            }
+        }
+    }
+}
+
 impl<W: World> Volume<W> {
     /// Of the columns that this server leads, and of those that nobody leads. How the others are, their servers say.
     pub fn health(&self) -> VolumeHealth {
@@ -122,6 +146,7 @@ impl<W: World> Volume<W> {
         let mut led_anew = 0;
         let maps = self.maps();
         for map in &maps {
+            map.add_wanting_of_nodes(&mut wanting);
             for (column, seat) in map.seats().iter().enumerate() {
                 match seat.now() {
                     Seated::Here(group) => group.add_wanting(&mut wanting),
@@ -164,6 +189,10 @@ impl<W: World> Volume<W> {
         }
         let text = |error| format!("recovery waits: {error}");
         troubles.extend(wanting.obstacle.map(text).map(Trouble::Obstacle));
+        let lies = maps.iter().filter_map(Map::by_gateways).flat_map(Led::lies);
+        let text =
+            |(drive, times)| format!("drive {drive} has answered what can't be right, {times} times: its server lies");
+        troubles.extend(lies.map(text).map(Trouble::Obstacle));
         troubles.extend(wanting.stays.map(|error| Trouble::Stays { error }));
         troubles.extend(wanting.not_handed_over.map(|by| Trouble::NotHandedOver { by }));
         match (works, all_here, troubles.is_empty()) {

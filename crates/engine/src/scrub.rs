@@ -94,12 +94,20 @@ impl<W: World> Volume<W> {
             if !summary.drives_checked.contains(&drive.id()) {
                 summary.drives_checked.push(drive.id());
             }
+            if map.by_gateways().is_some() {
+                continue; // all nodes are looked at below
+            }
             let places: BTreeSet<u64> = report.damaged.into_iter().map(|(_, place, _)| place).collect();
             for place in places {
                 self.repair_place(map, (drive.id(), place), &mut silent, &mut summary).await?;
             }
         }
         summary.drives_unchecked.extend(holders.into_iter().filter(|drive| !summary.drives_checked.contains(drive)));
+        for map in &maps {
+            if let Some(led) = map.by_gateways() {
+                self.scrub_nodes(map, led, &mut summary).await?;
+            }
+        }
         for seat in maps.iter().flat_map(Map::seats) {
             summary.unequal_extents += self.compare_copies(seat).await?;
         }

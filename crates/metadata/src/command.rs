@@ -2,10 +2,13 @@
 //! released, a variant or field is never renamed or given another meaning, only added with a higher [`VERSION`], which
 //! [`Command::version`] says of it.
 
+mod reply;
+
 use crate::access::{KeyHash, LiveStage, Right, Role};
 use crate::conditions::Versioned;
 use crate::record::{BY_ID, Cleared, DriveState, DriveUse, ReplicaSource, ServerState};
 use crate::schedule::ScheduleCommand;
+pub use reply::Reply;
 use serde::{Deserialize, Serialize};
 use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 
@@ -17,8 +20,11 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
 /// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, commands under
-/// conditions, ranges of volumes that have layouts of their own, and live imports.
+/// conditions, ranges of volumes that have layouts of their own, live imports, and quorum layouts.
 pub const VERSION: u32 = 15;
+
+/// From this version on volumes have quorum layouts.
+pub(crate) const QUORUM: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -616,6 +622,12 @@ pub struct ColumnCopies {
     pub complete: Vec<DriveId>,
 }
 
+/// The version from which on there are such layouts; 0 if there have always been.
+fn since(layout: &str) -> u32 {
+    let kinds = [("ec:", ERASURE_CODES), ("plexes:", PLEXES), ("quorum:", QUORUM)];
+    kinds.iter().find(|(kind, _)| layout.starts_with(kind)).map_or(0, |(_, version)| *version)
+}
+
 impl Command {
     /// The first [`VERSION`] of builds that carry it out as this one does. Servers of an earlier build go on until a command comes
     /// that they don't know.
@@ -633,13 +645,9 @@ impl Command {
             Command::CreateVolume { layout: Some(layout), .. }
             | Command::CreatePool { layout: Some(layout), .. }
             | Command::BeginMigration { layout: Some(layout), .. }
-                if layout.starts_with("ec:") || layout.starts_with("plexes:") =>
+                if since(layout) > 0 =>
             {
-                if layout.starts_with("ec:") {
-                    ERASURE_CODES
-                } else {
-                    PLEXES
-                }
+                since(layout)
             }
             Command::NameDrive { .. } => PLEXES,
             Command::Follow { .. }
@@ -773,60 +781,4 @@ impl Subject<'_> {
     fn says_an_id(self) -> bool {
         self.volume.starts_with(BY_ID) || self.snapshot.is_some_and(|name| name.starts_with(BY_ID))
     }
-}
-
-/// What an accepted command came to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reply {
-    /// There is nothing else to say.
-    Done,
-    /// The new member.
-    ServerJoined {
-        /// The server's id.
-        id: ServerId,
-        /// Which of its data folders it is.
-        incarnation: u32,
-    },
-    /// The new volume's ids.
-    VolumeCreated {
-        /// The volume's.
-        id: VolumeId,
-        /// Its map's.
-        map: MapId,
-    },
-    /// The volume writes in another epoch, from this view on.
-    SnapshotCreated {
-        /// The snapshot's: the last that it sees.
-        epoch: Epoch,
-        /// The cluster's new one.
-        view: u64,
-    },
-    /// The volume holds what the snapshot does, from this view on.
-    RolledBack {
-        /// The volume's new one.
-        epoch: Epoch,
-        /// The cluster's new one.
-        view: u64,
-    },
-    /// The new volume may be written to from this view on.
-    VolumeCloned {
-        /// The volume's.
-        id: VolumeId,
-        /// The cluster's new one.
-        view: u64,
-    },
-    /// Volumes go to this map from now on.
-    MigrationBegun {
-        /// The migration, which is known by the map that was made for it.
-        id: MapId,
-        /// The cluster's new one.
-        view: u64,
-    },
-    /// The drive is out, but these volumes' maps still name it: it stays listed as failed, until it's removed once
-    /// more after they are gone.
-    DriveRetired {
-        /// Their names.
-        volumes: Vec<String>,
-    },
 }

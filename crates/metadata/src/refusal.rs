@@ -391,6 +391,12 @@ pub enum Refusal {
     CannotLeave(String),
     #[error("volume '{0}' is being flattened: clone it when that is done, or cancel that")]
     Flattening(String),
+    #[error("volume '{volume}' has layout {layout}: {what} for it in this version")]
+    NotOfQuorum { volume: String, layout: String, what: String },
+    #[error("layout {0}: sync isn't available in this version, only async")]
+    SyncQuorum(String),
+    #[error("drive {drive} has a part of volume '{volume}', whose layout {layout} keeps its drives in this version")]
+    DriveOfQuorum { drive: DriveId, volume: String, layout: String },
     #[error(
         "volume '{0}' is being flattened, and what it hasn't taken with it yet nobody else would have: do that when it's done (`tepal \
          volume migrations` shows it), or cancel it (`tepal volume cancel {0}`)"

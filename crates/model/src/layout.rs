@@ -1,15 +1,17 @@
 //! Layouts: how a volume's data is distributed, and the strings that people write for them.
 //!
-//! `stripe` | `mirror:N` | `chained` | `ec:M+K` | `plexes:...` (see [`plexes`]), then any of
+//! `stripe` | `mirror:N` | `chained` | `ec:M+K` | `plexes:...` (see [`plexes`]) | `quorum:...` (see [`quorum`]), then any of
 //! `;extent=64K;durability=strict|flush;domain=drive|server|site;min_copies=N`,
 //! with `min_extra=N` in place of `min_copies` for `ec`.
 
 pub mod plexes;
+pub mod quorum;
 
 use crate::id::DriveId;
 use crate::size::{EXTENT, Size};
 use crate::text::shown;
 use plexes::{Plexes, PlexesError};
+use quorum::{Quorum, QuorumError};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -46,6 +48,8 @@ pub enum Protection {
     Erasure(Fragments),
     /// On drives that are named, as Vinum's plexes and subdisks say.
     Plexes(Arc<Plexes>),
+    /// Kept consistent by those who use it, as Ursa Minor does, with faults that are said.
+    Quorum(Quorum),
 }
 
 /// What the drives of one column have together: of `data + code` fragments, each in a failure domain of its own, any `data` give back all
@@ -124,16 +128,14 @@ pub const MAX_FRAGMENTS: u8 = MAX_DATA + MAX_CODE;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message states the rule")]
 pub enum LayoutError {
-    #[error("unknown layout '{0}': known are stripe, mirror:N, chained, ec:M+K, plexes:...")]
+    #[error("unknown layout '{0}': known are stripe, mirror:N, chained, ec:M+K, plexes:..., quorum:M/N,...")]
     Unknown(String),
-    #[error(
-        "layout '{0}' is not available in this version: available are stripe, mirror:N, chained, ec:M+K, plexes:..."
-    )]
-    NotAvailable(String),
     #[error("layout '{0}': ec needs 2 to {MAX_DATA} data and 1 to {MAX_CODE} code fragments, as in ec:4+2")]
     Erasure(String),
     #[error("layout plexes: {0}")]
     Plexes(PlexesError),
+    #[error("layout quorum: {0}")]
+    Quorum(QuorumError),
     #[error("layout plexes: {found} combinations of subdisks lie below each other, and {most} may")]
     Combinations { found: u64, most: u64 },
     #[error("layout plexes: drive {0} isn't there, up and in use in the volume's pool")]
@@ -146,6 +148,8 @@ pub enum LayoutError {
     MinExtra { value: String, code: u8 },
     #[error("layout option '{0}' doesn't go with this layout: ec has min_extra, all others have min_copies")]
     NotOfLayout(String),
+    #[error("layout option '{0}' doesn't go with quorum: N - T drives have each write")]
+    CopiesOfQuorum(String),
     #[error("layout '{0}': mirror needs 2 to {MAX_COPIES} copies, as in mirror:2")]
     Copies(String),
     #[error(
@@ -180,6 +184,7 @@ impl Layout {
                 (TURN / fragments.stripe() * fragments.stripe(), data + u8::from(*code > 1))
             }
             Protection::Plexes(plexes) => (plexes.extent(), plexes.fragments().data),
+            Protection::Quorum(quorum) => (EXTENT as u32, quorum.thresholds().complete),
             Protection::Stripe | Protection::Mirror { .. } | Protection::Chained => (EXTENT as u32, 1),
         };
         Layout { protection, extent, durability: Durability::Strict, domain: None, min_copies }
@@ -193,12 +198,21 @@ impl Layout {
             Protection::Chained => Fragments::copies(2),
             Protection::Erasure(fragments) => *fragments,
             Protection::Plexes(plexes) => plexes.fragments(),
+            Protection::Quorum(quorum) => Fragments { data: quorum.data(), code: quorum.count() - quorum.data() },
         }
     }
 
     /// Whether it says that something lies on this drive.
     pub fn names(&self, drive: DriveId) -> bool {
         self.plexes().is_some_and(|plexes| plexes.subdisks().any(|disk| disk.drive == drive))
+    }
+
+    /// Which faults are borne, if those who use the volume keep it consistent.
+    pub fn quorum(&self) -> Option<Quorum> {
+        match self.protection {
+            Protection::Quorum(quorum) => Some(quorum),
+            _ => None,
+        }
     }
 
     /// Which drives have what, if the layout says it.
@@ -249,7 +263,8 @@ fn parse_protection(text: &str) -> Result<Protection, LayoutError> {
         Some(("plexes", plexes)) => {
             plexes.parse().map(|plexes| Protection::Plexes(Arc::new(plexes))).map_err(LayoutError::Plexes)
         }
-        Some(("quorum", _)) => Err(LayoutError::NotAvailable(shown(text))),
+        None if text == "quorum" => Err(LayoutError::Quorum(QuorumError::Form)),
+        Some(("quorum", quorum)) => quorum.parse().map(Protection::Quorum).map_err(LayoutError::Quorum),
         _ => Err(LayoutError::Unknown(shown(text))),
     }
 }
@@ -273,12 +288,12 @@ impl Layout {
             }
             "extent" => {
                 let fragments = self.fragments();
-                let refused = || match fragments.are_copies() {
+                let refused = || match fragments.are_copies() || self.quorum().is_some() {
                     true => LayoutError::Extent(shown(value)),
                     false => LayoutError::ExtentOfStripes { value: shown(value), data: fragments.data },
                 };
                 let bytes = value.parse::<Size>().map_err(|_| refused())?.0;
-                let is_whole = match fragments.are_copies() {
+                let is_whole = match fragments.are_copies() || self.quorum().is_some() {
                     true => bytes.is_power_of_two(),
                     false => bytes.is_multiple_of(fragments.stripe().into()),
                 };
@@ -301,6 +316,9 @@ impl Layout {
                     "site" => FailureDomain::Site,
                     _ => return Err(LayoutError::Domain(shown(value))),
                 })
+            }
+            "min_copies" | "min_extra" if self.quorum().is_some() => {
+                return Err(LayoutError::CopiesOfQuorum(shown(name)));
             }
             "min_copies" | "min_extra" if (name == "min_extra") == self.fragments().are_copies() => {
                 return Err(LayoutError::NotOfLayout(shown(name)));
@@ -344,6 +362,7 @@ impl fmt::Display for Layout {
             Protection::Chained => write!(f, "chained")?,
             Protection::Erasure(Fragments { data, code }) => write!(f, "ec:{data}+{code}")?,
             Protection::Plexes(plexes) => write!(f, "plexes:{plexes}")?,
+            Protection::Quorum(quorum) => write!(f, "quorum:{quorum}")?,
         }
         let by_default = Layout::new(self.protection.clone());
         if self.extent != by_default.extent {
@@ -385,6 +404,8 @@ mod tests {
             "ec:3+1;extent=192K;domain=drive;min_extra=1",
             "ec:16+4",
             "plexes:concat(000000000000000a:0+512M)|concat(000000000000000b:0+512M);durability=flush;domain=drive;min_copies=2",
+            "quorum:2/5,t=1,b=1,async;extent=16K",
+            "quorum:1/3,t=1,async;domain=server",
             "plexes:raid5/4K(000000000000000a:0+8K,000000000000000b:0+8K,000000000000000c:0+8K);min_extra=1",
         ] {
             assert_eq!(text.parse::<Layout>().map(|l| l.to_string()), Ok(text.to_owned()));
@@ -398,7 +419,11 @@ mod tests {
             ("", "unknown layout"),
             ("raid5", "unknown layout"),
             ("stripe:2", "unknown layout"),
-            ("quorum:3", "not available"),
+            ("quorum:3", "written as quorum:M/N"),
+            ("quorum", "written as quorum:M/N"),
+            ("quorum:1/2,t=1,async", "N >= 2t+2b+1 = 3"),
+            ("quorum:2/5,t=1,async;extent=12K", "power of two"),
+            ("quorum:2/5,t=1,async;min_copies=1", "N - T drives"),
             ("ec", "2 to 16 data and 1 to 4 code"),
             ("ec:4", "2 to 16 data and 1 to 4 code"),
             ("ec:4+0", "2 to 16 data and 1 to 4 code"),

@@ -14,6 +14,7 @@ pub mod ranges;
 pub mod schedule;
 pub mod size;
 pub mod text;
+pub mod version;
 
 pub use buffer::{Buffer, Segments};
 pub use error::IoError;
@@ -25,3 +26,4 @@ pub use migration::MigrationStage;
 pub use origin::{Fate, Origin, Taken, Taking};
 pub use ranges::Ranges;
 pub use size::{BLOCK, CHUNK, EXTENT, MAX_REQUEST, MAX_VOLUME, REGION};
+pub use version::{Digest, Version};

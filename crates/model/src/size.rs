@@ -19,6 +19,8 @@ pub const MAX_REQUEST: u64 = 32 << 20;
 pub const MAX_VOLUME: u64 = 1 << 63;
 /// Largest volume with an erasure code, in bytes: drives number the blocks of its log and of its fragments.
 pub const MAX_ERASURE_CODED: u64 = MAX_VOLUME / 4;
+/// Largest volume of a quorum layout, in bytes: drives number its fragments, what is said of these, and its log.
+pub const MAX_QUORUM: u64 = MAX_VOLUME / 16;
 
 /// The unit in which volumes go from one map to another, in bytes: whole extents of both maps, and at least [`CHUNK`].
 pub const fn chunk(one: u32, other: u32) -> u64 {

@@ -37,6 +37,7 @@ impl<W: World> Engine<W> {
             Leave::Gone => return self.left_later(id, agreed),
             Leave::UnderWay(end) => end,
             Leave::Begun(loss) => {
+                self.shared.nodes.forget_drive(id);
                 let (over, end) = oneshot::channel();
                 let engine = self.clone();
                 // A task of its own: the loss may have been noticed by the request of a client that goes away.

@@ -18,8 +18,9 @@ use crate::epochs::Epochs;
 use crate::holder::Holder;
 use crate::map::VolumeSpec;
 use crate::places::Places;
+use crate::protocol::NodesHere;
 use crate::servers::answer::Askers;
-use crate::servers::follow::ClusterView;
+use crate::servers::follow::{ClusterView, DriveStatus};
 use crate::servers::peers::{Alone, Peers};
 use crate::servers::slots::Slots;
 use crate::view::View;
@@ -52,6 +53,8 @@ pub(crate) struct Shared<W: World> {
     pub askers: Askers,
     /// For this server's requests as a gateway.
     pub slots: Slots,
+    /// Of this server's drives, in maps that nobody leads.
+    pub nodes: NodesHere<W>,
     /// Whether this server follows no state of a cluster.
     is_alone: bool,
     /// See [`Engine::followed`].
@@ -158,6 +161,7 @@ impl<W: World> Engine<W> {
                 peers,
                 askers: Askers::default(),
                 slots,
+                nodes: NodesHere::default(),
                 is_alone,
                 followed_view: AtomicU64::new(0),
                 quiet: AtomicU64::new(QUIET.as_micros() as u64),
@@ -195,6 +199,7 @@ impl<W: World> Engine<W> {
         self.maps().iter().for_each(Map::start_reclaiming);
         self.start_giving_back(id);
         self.settle_if_known(id);
+        self.heal_what_returned(id);
         // This server may have needed the drive for being the primary of its columns.
         if let Some((me, now)) = self.followed_state() {
             self.take_columns(me, &now);
@@ -230,6 +235,30 @@ impl<W: World> Engine<W> {
         let state = self.lock();
         let entry = state.drives.get(&id)?;
         Some((entry.drive()?.clone(), entry.opening))
+    }
+
+    /// Whether all volumes were opened.
+    pub(crate) fn are_all_open(&self) -> bool {
+        self.lock().complete
+    }
+
+    /// Whether a drive takes part, here or on another server.
+    pub(crate) fn is_up(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        let agreed = state.followed.as_ref().and_then(|(_, now)| now.drives.get(&id)).map(|agreed| agreed.status);
+        match state.drives.get(&id).map(|entry| &entry.status) {
+            Some(Status::Here(_)) => true,
+            Some(Status::There(_)) | None => matches!(agreed, Some(DriveStatus::Up(_) | DriveStatus::Behind(..))),
+            Some(Status::Leaving(_) | Status::Missing | Status::Failed) => false,
+        }
+    }
+
+    /// Whether a drive that doesn't take part may do so again.
+    pub(crate) fn may_return(&self, id: DriveId) -> bool {
+        let state = self.lock();
+        let agreed = state.followed.as_ref().and_then(|(_, now)| now.drives.get(&id)).map(|agreed| agreed.status);
+        let has_failed = state.drives.get(&id).is_some_and(|entry| matches!(entry.status, Status::Failed));
+        !has_failed && !matches!(agreed, Some(DriveStatus::Retired(_)))
     }
 
     /// Whether a drive was added, even if it's away.
@@ -366,6 +395,7 @@ impl<W: World> Engine<W> {
         for id in drives {
             self.settle_if_known(id);
             self.start_giving_back(id);
+            self.heal_what_returned(id);
         }
     }
 
@@ -405,6 +435,7 @@ impl<W: World> Engine<W> {
         maps.iter().for_each(Map::cut_off);
         for map in &maps {
             self.shared.askers.end(map.id()).await;
+            self.shared.nodes.forget(map.id());
             map.remove().await;
         }
         let drives: Vec<DriveId> = {

@@ -9,6 +9,7 @@ use super::Engine;
 use crate::map::Column;
 use crate::servers::answer::CopyId;
 use crate::servers::follow::ClusterView;
+use crate::servers::seat::Seat;
 use crate::volume::Map;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +32,8 @@ impl<W: World> Engine<W> {
                 self.start_giving_back_of(&map);
             }
             for (column, is) in now.columns.iter().enumerate() {
-                let opened = map.seats()[column].group().map(|group| group.shared.placed.clone());
+                let group = map.seats().get(column).and_then(Seat::group);
+                let opened = group.map(|group| group.shared.placed.clone());
                 let known = earlier.and_then(|earlier| earlier.columns.get(column)).cloned();
                 let Some(was) = opened.or(known).filter(|was| was != is) else { continue };
                 let gone: Vec<DriveId> = was.all().filter(|&id| !is.concerns(id)).collect();
@@ -69,7 +71,7 @@ impl<W: World> Engine<W> {
         if !self.lock().complete {
             return;
         }
-        let columns = |map: &Map<W>| (map.id(), (map.seats().len(), map.column(0)));
+        let columns = |map: &Map<W>| (map.id(), (map.columns(), map.column(0)));
         let maps: BTreeMap<MapId, (usize, Column)> = maps.iter().map(columns).collect();
         let (engine, id) = (self.clone(), drive.id());
         self.world().spawn(Box::pin(async move {

@@ -5,6 +5,7 @@ mod checked;
 mod copies;
 mod owner;
 mod primary;
+pub(crate) mod quorum;
 
 use crate::column::background::Stuck;
 use crate::column::epochs::Writing;
@@ -14,6 +15,10 @@ use crate::column::read::{Failed, Part, Reader};
 use crate::column::redundancy::{CodeState, Data, Redundancy, Why, Written};
 use crate::column::{Blocks, Group, State};
 pub(crate) use owner::Log;
+pub(crate) use quorum::heal::Look;
+pub(crate) use quorum::way::{Led, NodesHere};
+/// The way to a column that nobody leads.
+pub(crate) type ByGateway<W> = quorum::gateway::Column<W, quorum::way::Way<W>>;
 use owner::Stripes;
 use primary::Copies;
 use smallvec::SmallVec;

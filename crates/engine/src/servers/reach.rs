@@ -6,6 +6,7 @@ use super::slots::Ticket;
 use crate::column::read::lost;
 use crate::column::{Blocks, Group};
 use crate::engine::Engine;
+use crate::protocol::Led;
 use crate::view::View;
 use crate::volume::operation::Operation;
 use crate::volume::{Map, Volume};
@@ -60,6 +61,10 @@ impl<W: World> Volume<W> {
         operation: &O,
         again: Option<&Again>,
     ) -> Result<O::Outcome, Undone> {
+        if let Some(led) = map.by_gateways() {
+            let outcome = self.by_gateways(map, (led, column), operation).await;
+            return outcome.map_err(|error| in_volume(map, column, Undone::Io(error)));
+        }
         let outcome = match map.is_among() || map.migration().is_some() {
             true => Box::pin(self.at_some_primary(map, column, operation, again)).await,
             false => match map.seats()[column].group() {
@@ -74,6 +79,27 @@ impl<W: World> Volume<W> {
                 outcome.map_err(|error| in_volume(map, column, error))
             }
             outcome => outcome.map_err(|error| in_volume(map, column, error)),
+        }
+    }
+
+    /// Carries an operation out where nobody leads the column.
+    async fn by_gateways<O: Operation<W>>(
+        &self,
+        map: &Map<W>,
+        (led, column): (&Led, usize),
+        operation: &O,
+    ) -> Result<O::Outcome, IoError> {
+        if self.is_cut_off() {
+            return Err(IoError::Fenced);
+        }
+        self.may_begin().await?;
+        if let Some(end) = operation.end().filter(|&end| end > self.end_in(map, column)) {
+            let (offset, size) = (map.striping().offset_of(column, end - 1), self.size());
+            return Err(IoError::OutOfRange { offset, length: 1, size });
+        }
+        match self.by_gateway(map, led, column) {
+            Some(column) => operation.by_gateway(&column).await,
+            None => Err(IoError::Stopping),
         }
     }
 

@@ -6,10 +6,11 @@ use crate::column::migrating::handing::Handing;
 use crate::engine::Engine;
 use crate::epochs::Subject;
 use crate::view::View;
+use crate::volume::{Map, Volume};
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, IoError, VolumeId};
+use tepal_model::{BLOCK, DriveId, IoError, VolumeId};
 use tepal_wire::Payload;
-use tepal_wire::message::{Answer, Run, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
+use tepal_wire::message::{Answer, NodeOperation, Run, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
 /// The most bytes that one question for the status is answered about.
 const LOOK: u64 = 1 << 30;
@@ -25,6 +26,12 @@ impl<W: World> Engine<W> {
         let not_here = || failed(VolumeFailure::NotPrimary { server: None });
         let Some(map) = self.map(request.map) else { return not_here() };
         let column = request.column as usize;
+        if let VolumeOperation::Node { drive, operation } = request.operation {
+            let Some(volume) = self.volume(request.volume).filter(|volume| volume.has(map.id())) else {
+                return not_here();
+            };
+            return self.answer_for_node(&volume, &map, (drive, column, revision), operation, payload).await;
+        }
         let Some(seat) = map.seats().get(column) else { return not_here() };
         let Some(group) = seat.group() else { return not_here() };
         if let Some(handing) = Handing::of(&request.operation) {
@@ -85,6 +92,31 @@ impl<W: World> Engine<W> {
     }
 }
 
+impl<W: World> Engine<W> {
+    /// Has a node of this server's drives do what a gateway asks, if the gateway knows the volume as it is.
+    async fn answer_for_node(
+        &self,
+        volume: &Volume<W>,
+        map: &Map<W>,
+        (drive, column, revision): (DriveId, usize, u64),
+        operation: NodeOperation,
+        payload: Payload,
+    ) -> Reply {
+        let known = volume.revision();
+        if revision < known {
+            return failed(VolumeFailure::Stale { view: self.followed(), revision: known });
+        }
+        if revision > known {
+            return failed(VolumeFailure::Busy); // this server will hear of the change too
+        }
+        let of_asker = volume.clone();
+        let may_write = move || !of_asker.is_cut_off() && of_asker.revision() == revision;
+        let node = (drive, map, column);
+        let (answer, data) = self.answer_by_node(node, operation, payload, std::rc::Rc::new(may_write)).await;
+        Reply { payload: Payload::seal(0, data), ..Answer::Volume(VolumeAnswer::Node(answer)).into() }
+    }
+}
+
 fn only_reads(operation: &VolumeOperation) -> bool {
     use VolumeOperation::{Changed, Read, Status};
     matches!(operation, Read { .. } | Status { .. } | Changed { .. })
@@ -115,6 +147,8 @@ fn reaches_past(operation: &VolumeOperation, payload: &Payload, end: u64) -> boo
         | VolumeOperation::Status { offset, length, .. }
         | VolumeOperation::Changed { offset, length, .. } => offset + length,
         VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => 0,
+        // A node of a quorum layout has its own end.
+        VolumeOperation::Node { .. } => 0,
         // The other way round: the volume must have been cut there.
         VolumeOperation::Clear { from } => return end > from,
         // A block past the end may be a longer snapshot's, or another volume's.
@@ -156,7 +190,10 @@ async fn serve<W: World>(
             VolumeAnswer::Flushed
         }
         // These were answered before.
-        VolumeOperation::HandOver { .. } | VolumeOperation::Release { .. } | VolumeOperation::Holding { .. } => {
+        VolumeOperation::HandOver { .. }
+        | VolumeOperation::Release { .. }
+        | VolumeOperation::Holding { .. }
+        | VolumeOperation::Node { .. } => {
             return Err(IoError::NotNow);
         }
         VolumeOperation::Repair { offset, copy } => {

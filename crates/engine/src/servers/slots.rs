@@ -28,6 +28,11 @@ impl Slots {
         Slots { gateway, state: Arc::default() }
     }
 
+    /// The number of this gateway among all that run.
+    pub fn gateway(&self) -> u64 {
+        self.gateway
+    }
+
     /// Takes a slot for a request that is made in this view.
     pub fn take(&self, view: View) -> Ticket {
         let mut state = lock(&self.state);

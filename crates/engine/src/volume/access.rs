@@ -120,7 +120,7 @@ impl<W: World> Volume<W> {
         }
         // Parts that are stable once they are done can't be lost with a drive's cache.
         let is_stable = fua || self.is_strict();
-        let unstable = parts.iter().filter(|_| !is_stable).filter_map(|part| map.seats()[part.column].group());
+        let unstable = parts.iter().filter(|_| !is_stable).filter_map(|part| map.seats().get(part.column)?.group());
         let lost_before: Vec<(Group<W>, u64)> = unstable.map(|group| (group.clone(), group.times_lost())).collect();
         let gather = |part: &Part| part.slices.iter().map(|slice| data.slice(slice.clone())).collect::<Gather>();
         let write = |part| self.write_part(map, part, gather(part), (fua, None));

@@ -47,7 +47,7 @@ impl<W: World> Volume<W> {
             // Bytes of a range that stays go to one map.
             let stays = until > map.striping().end_of_extent(at);
             let step = match stays {
-                true => (if allocate { ZEROS_STEP } else { ASKED_AT_ONCE }) * map.seats().len() as u64,
+                true => (if allocate { ZEROS_STEP } else { ASKED_AT_ONCE }) * map.columns() as u64,
                 false => CHUNKS_AT_ONCE * CHUNK,
             };
             let next = ((at / step + 1) * step).min(offset + length);
@@ -73,7 +73,7 @@ impl<W: World> Volume<W> {
         allocate: bool,
         again: Option<&Again>,
     ) -> Result<Vec<(Range<u64>, Option<Again>)>, IoError> {
-        let columns = map.seats().len();
+        let columns = map.columns();
         let within = (0..columns).map(|column| (column, map.striping().within(column, bytes.clone())));
         let within = within.filter(|(_, range)| !range.is_empty());
         let steps = within.map(async |(column, range)| match (allocate, again) {
@@ -108,7 +108,7 @@ impl<W: World> Volume<W> {
         range: Range<u64>,
     ) -> Result<Vec<(usize, Range<u64>)>, IoError> {
         let is_own = !map.is_among() && map.migration().is_none();
-        let group = is_own.then(|| map.seats()[column].group()).flatten();
+        let group = is_own.then(|| map.seats().get(column)?.group()).flatten();
         if group.is_some_and(|group| group.has_nothing_of(self.id(), &range)) {
             return Ok(Vec::new());
         }
@@ -159,7 +159,7 @@ impl<W: World> Volume<W> {
             for map in in_order_of_going(&maps) {
                 let clear =
                     async |column| self.at_primary(map, column, &Clear { from: self.end_in(map, column) }, None).await;
-                let outcomes = join_all((0..map.seats().len()).map(clear)).await;
+                let outcomes = join_all((0..map.columns()).map(clear)).await;
                 is_done &= migrated((0..).zip(outcomes))?.is_empty();
             }
             let now = self.maps();

@@ -17,7 +17,8 @@ impl<W: World> Volume<W> {
     pub fn lost(&self) -> Vec<Range<u64>> {
         let maps = self.maps();
         let mut lost = Vec::new();
-        for map in &maps {
+        // Where nobody leads, requests wait for as long as drives are away, for good if need be.
+        for map in maps.iter().filter(|map| map.by_gateways().is_none()) {
             let is_gone = |(column, seat): (usize, &Seat<W>)| match seat.now() {
                 Seated::Here(group) => matches!(group.lost(), Lost::All),
                 Seated::Vacant => map.is_lost(column),

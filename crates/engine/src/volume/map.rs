@@ -12,6 +12,7 @@ use crate::holder::Holder;
 use crate::map::{Striping, VolumeSpec};
 use crate::migration::Laid;
 use crate::places::{Placed, Places};
+use crate::protocol::Led;
 use crate::servers::seat::{Seat, Seated};
 use crate::view::View;
 use futures_util::future::join_all;
@@ -37,8 +38,9 @@ pub(super) struct Shared<W: World> {
     id: MapId,
     laid: Laid,
     striping: Striping,
-    /// One for each column.
+    /// One for each column; none if nobody leads them.
     seats: Vec<Seat<W>>,
+    by_gateways: Option<Led>,
     pub(super) epochs: Mutex<Arc<Epochs>>,
     /// The places of the columns, as far as is known here.
     places: Mutex<Arc<Places>>,
@@ -87,11 +89,14 @@ impl<W: World> Map<W> {
         }
         let striping = Striping::new(&laid);
         let columns = striping.geometry.columns();
+        let quorum = laid.layout.quorum();
+        let by_gateways = quorum.map(|quorum| Led::by_gateways(quorum, engine.shared.slots.gateway()));
         let shared = Shared {
             id,
             laid,
             striping,
-            seats: (0..columns).map(|_| Seat::default()).collect(),
+            seats: (0..if by_gateways.is_some() { 0 } else { columns }).map(|_| Seat::default()).collect(),
+            by_gateways,
             epochs: Mutex::default(),
             places: Mutex::new(places),
             reclaiming: Reclaiming::default(),
@@ -149,6 +154,16 @@ impl<W: World> Map<W> {
     /// The groups of the columns that this server leads.
     pub fn groups(&self) -> Vec<Group<W>> {
         self.seats().iter().filter_map(Seat::group).collect()
+    }
+
+    /// How many columns the map has.
+    pub fn columns(&self) -> usize {
+        self.striping().geometry.columns()
+    }
+
+    /// What gateways keep the columns' data by, if nobody leads them.
+    pub fn by_gateways(&self) -> Option<&Led> {
+        self.shared.by_gateways.as_ref()
     }
 
     pub fn seats(&self) -> &[Seat<W>] {

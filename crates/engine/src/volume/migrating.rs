@@ -318,6 +318,6 @@ impl<W: World> Map<W> {
     }
 
     pub fn column(&self, number: usize) -> Column {
-        Column::new(self.id(), number, self.seats().len(), self.fragments())
+        Column::new(self.id(), number, self.columns(), self.fragments())
     }
 }

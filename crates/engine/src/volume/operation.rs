@@ -4,6 +4,7 @@
 use crate::column::Group;
 use crate::column::segments::length;
 use crate::epochs::Subject;
+use crate::protocol::{ByGateway, Look};
 use crate::servers::peers::Reply;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
@@ -30,6 +31,9 @@ pub(crate) trait Operation<W: World> {
     /// The message by which another server carries the operation out.
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload);
 
+    /// Carries the operation out where nobody leads the column.
+    async fn by_gateway(&self, column: &ByGateway<W>) -> Result<Self::Outcome, IoError>;
+
     /// `None` if the answer makes no sense.
     fn outcome(&self, reply: Reply) -> Option<Self::Outcome>;
 
@@ -55,6 +59,10 @@ impl<W: World> Operation<W> for Read {
 
     async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<Segments, IoError> {
         group.read(Subject { volume, at: self.at }, self.offset, self.length).await
+    }
+
+    async fn by_gateway(&self, column: &ByGateway<W>) -> Result<Segments, IoError> {
+        column.read(self.offset, self.length).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -91,6 +99,10 @@ impl<W: World> Operation<W> for Write {
         group.write(volume, self.offset, self.data.clone().into(), self.fua, tag)
     }
 
+    async fn by_gateway(&self, column: &ByGateway<W>) -> Result<(), IoError> {
+        column.write(self.offset, self.data.clone()).await
+    }
+
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload) {
         let payload = Payload::seal(self.offset, self.data.iter().cloned().collect());
         (VolumeOperation::Write { offset: self.offset, fua: self.fua, tag: numbered(tag) }, payload)
@@ -121,6 +133,11 @@ impl<W: World> Operation<W> for Fill {
 
     async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<(), IoError> {
         group.fill_empty(volume, self.offset, self.data.clone().into()).await
+    }
+
+    /// Volumes of quorum layouts aren't imported live.
+    async fn by_gateway(&self, _: &ByGateway<W>) -> Result<(), IoError> {
+        Err(IoError::NotNow)
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -156,6 +173,13 @@ impl<W: World> Operation<W> for Zero {
         group.zero(volume, self.range.clone(), self.allocate, tag).await
     }
 
+    async fn by_gateway(&self, column: &ByGateway<W>) -> Result<(), IoError> {
+        match self.allocate {
+            true => column.write_zeros(self.range.clone()).await,
+            false => column.zero(self.range.clone()).await,
+        }
+    }
+
     fn message(&self, tag: Option<Tag>) -> (VolumeOperation, Payload) {
         let (offset, length) = (self.range.start, self.range.end - self.range.start);
         let (allocate, tag) = (self.allocate, numbered(tag));
@@ -186,6 +210,10 @@ impl<W: World> Operation<W> for Clear {
 
     async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<(), IoError> {
         group.clear_past(volume, self.from).await
+    }
+
+    async fn by_gateway(&self, column: &ByGateway<W>) -> Result<(), IoError> {
+        column.clear_from(self.from).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -221,6 +249,10 @@ impl<W: World> Operation<W> for Status {
 
     async fn at(&self, group: &Group<W>, volume: VolumeId, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
         group.status(Subject { volume, at: self.at }, self.since, self.offset, self.length).await
+    }
+
+    async fn by_gateway(&self, column: &ByGateway<W>) -> Result<Self::Outcome, IoError> {
+        column.status(self.offset, self.length).await
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {
@@ -267,6 +299,14 @@ impl<W: World> Operation<W> for Repair {
 
     async fn at(&self, group: &Group<W>, _: VolumeId, _: Option<Tag>) -> Result<Self::Outcome, IoError> {
         group.try_repair(self.offset / BLOCK, self.copy.into()).await
+    }
+
+    async fn by_gateway(&self, column: &ByGateway<W>) -> Result<Self::Outcome, IoError> {
+        match column.heal(self.offset / BLOCK, 1, Look::AtFragments).await {
+            Ok(_) => Ok(message::RepairOutcome::Done),
+            Err(IoError::Damaged { .. }) => Ok(message::RepairOutcome::Impossible),
+            Err(error) => Err(error),
+        }
     }
 
     fn message(&self, _: Option<Tag>) -> (VolumeOperation, Payload) {

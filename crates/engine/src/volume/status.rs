@@ -148,7 +148,7 @@ impl<W: World> Volume<W> {
         bytes: Range<u64>,
         (at, since): (Option<Epoch>, Option<Epoch>),
     ) -> Result<Ahead, Undone> {
-        let parts = (0..map.seats().len()).map(|column| (column, map.striping().within(column, bytes.clone())));
+        let parts = (0..map.columns()).map(|column| (column, map.striping().within(column, bytes.clone())));
         let asked = parts.filter(|(_, part)| !part.is_empty()).map(async |(column, part)| {
             let status = Status { offset: part.start, length: part.end - part.start, at, since };
             let found = self.at_primary(map, column, &status, None).await?;

@@ -185,6 +185,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotShared(_)
         | Refusal::CannotLeave(_)
         | Refusal::Flattening(_)
+        | Refusal::NotOfQuorum { .. }
+        | Refusal::DriveOfQuorum { .. }
         | Refusal::FlattenedFrom(_)
         | Refusal::WindowChanged { .. }
         | Refusal::MigrationStage(_)
@@ -230,6 +232,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NoSuchRange { .. }
         | Refusal::RangeNotWhole { .. }
         | Refusal::Layout { .. }
+        | Refusal::SyncQuorum(_)
         | Refusal::NoSites { .. }
         | Refusal::ChainedDomain { .. }
         | Refusal::NoWindow { .. }

@@ -5,14 +5,16 @@ use super::creating;
 use super::extract::Input;
 use super::failure::Failure;
 use super::types::{CreateVolume, ErrorKind, ImportLive, LiveImport, LiveImportState, VolumeInfo};
-use super::{Context, Shared, volumes};
+use super::{Context, Shared, Who, volumes};
 use crate::importing::{SourceError, length_of};
+use axum::Extension;
 use axum::extract::State as Extract;
 use tepal_metadata::{Command, LiveCommand, LiveStage, State, VolumeRecord};
 use tepal_model::size::Size;
 
 pub async fn begin(
     Extract(context): Extract<Shared>,
+    who: Option<Extension<Who>>,
     Input(asked): Input<ImportLive>,
 ) -> Result<Tagged<VolumeInfo>, Failure> {
     let ImportLive { name, from, size, layout, pool, key } = asked;
@@ -36,7 +38,8 @@ pub async fn begin(
         let error = format!("{from} has {}, which don't fit into {}", Size(length), Size(size));
         return Err(Failure::new(ErrorKind::BadRequest, error));
     }
-    let create = creating::to_create(&context, CreateVolume { name: name.clone(), size, layout, pool, key }).await?;
+    let volume = CreateVolume { name: name.clone(), size, layout, pool, key, plain: false };
+    let create = creating::to_create(&context, who.as_deref(), volume).await?;
     creating::made(&context, &name, Command::Live(LiveCommand::Import { create: Box::new(create), from, length })).await
 }
 

@@ -25,7 +25,8 @@ struct Fewest {
 /// parts, none if it's lost or waits.
 pub fn losses_left(state: &State, record: &VolumeRecord) -> usize {
     let of_map = |map: &MapRecord| {
-        let needed = usize::from(map.layout.fragments().data);
+        let quorum = map.layout.quorum().map(|quorum| quorum.thresholds().answers);
+        let needed = usize::from(quorum.unwrap_or(map.layout.fragments().data));
         let has_all = |holder: &HolderRecord| {
             holder.status.is_complete()
                 && state.drives.get(&holder.drive).is_some_and(|drive| drive.state == DriveState::Up)

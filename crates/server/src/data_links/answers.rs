@@ -91,6 +91,8 @@ fn needed(operation: &VolumeOperation) -> Option<Right> {
         VolumeOperation::Write { .. } | VolumeOperation::Zero { .. } | VolumeOperation::Repair { .. } => {
             Some(Right::Write)
         }
+        VolumeOperation::Node { operation, .. } if operation.only_reads() => Some(Right::Read),
+        VolumeOperation::Node { .. } => Some(Right::Write),
         VolumeOperation::Clear { .. }
         | VolumeOperation::Fill { .. }
         | VolumeOperation::HandOver { .. }

@@ -369,8 +369,9 @@ fn fenced() -> Refused {
 /// What counts against a limit of bytes.
 fn bytes_of(request: &Request, payload: &Payload) -> u64 {
     match request {
-        Request::Volume(request) => match request.operation {
-            VolumeOperation::Read { length, .. } => length.into(),
+        Request::Volume(request) => match &request.operation {
+            VolumeOperation::Read { length, .. } => (*length).into(),
+            VolumeOperation::Node { operation, .. } => operation.wanted() + payload.length(),
             _ => payload.length(),
         },
         _ => 0,

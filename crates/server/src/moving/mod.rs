@@ -275,9 +275,10 @@ fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     hopeless.map(cancel).collect()
 }
 
-/// Those of a pool's volumes.
+/// Those of a pool's volumes. What gateways keep stays where it is.
 fn maps_of<'a>(state: &'a State, pool: &str) -> BTreeMap<MapId, &'a MapRecord> {
     let maps = state.active_volumes().flat_map(|volume| state.maps_of(volume).map(move |map| (volume, map)));
+    let maps = maps.filter(|(_, map)| map.layout.quorum().is_none());
     maps.filter(|(volume, map)| state.pool_of(volume, map) == pool).map(|(_, map)| (map.id, &**map)).collect()
 }
 

@@ -4,6 +4,7 @@ use super::CommandError;
 use crate::cli::LayoutCommand;
 use crate::output::{self, Outcome, Output};
 use serde::Serialize;
+use tepal_model::layout::quorum::Quorum;
 use tepal_model::layout::{Durability, FailureDomain, Layout, Protection};
 use tepal_placement::explicit;
 
@@ -30,6 +31,8 @@ struct Explanation {
     writes_need: u8,
     /// A small write is answered once so many places have it, where all are there.
     small_write_on: u8,
+    /// So many of the places may answer whatever they like: what they say is found out and passed over.
+    liars: u8,
     /// `strict` or `flush`.
     durability: String,
     /// The unit of placement, in bytes.
@@ -39,8 +42,13 @@ struct Explanation {
 impl Explanation {
     fn of(layout: &Layout) -> Result<Self, CommandError> {
         let fragments = layout.fragments();
+        let quorum = layout.quorum();
+        let answers = quorum.map(|quorum| quorum.thresholds().answers);
         let (mut losses, mut places) = (fragments.code, usize::from(fragments.count()));
         let mut space = f64::from(fragments.count()) / f64::from(fragments.data);
+        if let Some(quorum) = quorum {
+            losses = quorum.faults();
+        }
         if let Some(plexes) = layout.plexes() {
             places = plexes.drives().len();
             if fragments.are_copies() {
@@ -60,9 +68,10 @@ impl Explanation {
             domain: layout.domain.map(|domain| domain.to_string()),
             losses,
             space,
-            reads_need: fragments.data,
-            writes_need: layout.min_copies,
-            small_write_on: losses + 1,
+            reads_need: answers.unwrap_or(fragments.data),
+            writes_need: answers.unwrap_or(layout.min_copies),
+            small_write_on: answers.unwrap_or(losses + 1),
+            liars: quorum.map_or(0, Quorum::liars),
             durability: durability(layout).to_owned(),
             extent: layout.extent,
         })
@@ -85,6 +94,10 @@ impl Explanation {
         let outlives = match (self.losses, &layout.protection) {
             (0, _) => "no loss: what is on a drive is lost with the drive".to_owned(),
             (losses, Protection::Plexes(_)) => format!("the loss of any {losses} of its {place}"),
+            (losses, Protection::Quorum(quorum)) if quorum.liars() > 0 => format!(
+                "the loss of any {losses} of the {all} {place} that have a part, of which {} may answer what isn't so",
+                quorum.liars()
+            ),
             (losses, _) => format!("the loss of any {losses} of the {all} {place} that have a part, for good"),
         };
         let needed = |needed: u8| format!("{needed} of {all} {what}");
@@ -151,6 +164,8 @@ mod tests {
             ("ec:4+2", (2, 4, 5, 3), 1.5),
             ("ec:4+2;min_extra=0", (2, 4, 4, 3), 1.5),
             ("ec:5+1", (1, 5, 5, 2), 1.2),
+            ("quorum:1/3,t=1,async", (1, 2, 2, 2), 3.0),
+            ("quorum:2/5,t=1,b=1,async", (1, 4, 4, 4), 2.5),
         ] {
             let found = explained(text);
             let of = (found.losses, found.reads_need, found.writes_need, found.small_write_on);

@@ -5,7 +5,7 @@ use super::*;
 use crate::frame::{HEADER, Header, append};
 use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
 use tepal_codec::checksum::crc;
-use tepal_model::{ClusterId, DriveId, IoError, Lineage, MapId, Segments, ServerId, Taking, VolumeId};
+use tepal_model::{ClusterId, DriveId, IoError, Lineage, MapId, Segments, ServerId, Taking, Version, VolumeId};
 
 /// Hexadecimal digits, a word for each field.
 fn bytes(hex: &str) -> Vec<u8> {
@@ -332,5 +332,58 @@ fn what_maps_ask_each_other_and_are_answered() {
     ];
     for (answer, hex) in answers {
         check(&[(Message::Answer(Answer::Volume(answer)), Kind::VolumeAnswer, hex)]);
+    }
+}
+
+#[test]
+fn requests_to_nodes_and_their_answers() {
+    let version = Version { time: 1, writer: 2, cross: [3; 32] };
+    let as_bytes = format!("0100000000000000 0200000000000000 {}", "03".repeat(32));
+    let complete = vec![Complete { first: 4, count: 5, version }];
+    let completed = format!("01000000 0400000000000000 05000000 {as_bytes}");
+    let read = |which| NodeOperation::Read { first: 4, count: 5, which, data: true, complete: Vec::new() };
+    let (nine, digests) = ("09".repeat(32), vec![[9; 32]]);
+    let write = NodeOperation::Write { first: 4, count: 1, version, digests: digests.clone(), complete: Vec::new() };
+    let requests = [
+        (NodeOperation::Time { complete: complete.clone() }, format!("01 {completed}")),
+        (write, format!("02 0400000000000000 01000000 {as_bytes} 01000000 {nine} 00000000")),
+        (read(Which::Latest), "03 0400000000000000 05000000 01 01 00000000".to_owned()),
+        (read(Which::Before(version)), format!("03 0400000000000000 05000000 02 {as_bytes} 01 00000000")),
+        (read(Which::At(version)), format!("03 0400000000000000 05000000 03 {as_bytes} 01 00000000")),
+        (NodeOperation::Complete { complete }, format!("04 {completed}")),
+        (NodeOperation::Present { first: 4, count: 5 }, "05 0400000000000000 0500000000000000".to_owned()),
+    ];
+    for (operation, hex) in requests {
+        let operation = VolumeOperation::Node { drive: DriveId(6), operation };
+        let request = VolumeRequest { volume: VolumeId(7), map: MapId(8), column: 9, operation };
+        let hex = format!("0700000000000000 08000000 09000000 0d 0600000000000000 {hex}");
+        check(&[(Message::Request(Request::Volume(request)), Kind::VolumeRequest, &hex)]);
+    }
+    let versions = |found| NodeAnswer::Versions { versions: vec![Versions { count: 1, found }] };
+    let has = Found::Has { version, holds: true, is_complete: false, digests };
+    let answers = [
+        (NodeAnswer::Time { time: 1 }, "01 0100000000000000".to_owned()),
+        (NodeAnswer::Written, "02".to_owned()),
+        (versions(has), format!("03 01000000 01000000 01 {as_bytes} 01 00 01000000 {nine}")),
+        (versions(Found::Gone), "03 01000000 01000000 02".to_owned()),
+        (versions(Found::Damaged { version }), format!("03 01000000 01000000 03 {as_bytes}")),
+        (NodeAnswer::Completed, "04".to_owned()),
+        (
+            NodeAnswer::Present { runs: vec![Run { length: 2, holds: true }] },
+            "05 01000000 0200000000000000 01".to_owned(),
+        ),
+        (NodeAnswer::Failed(NodeFailure::NotHere), "80 01".to_owned()),
+        (NodeAnswer::Failed(NodeFailure::TooMany), "80 02".to_owned()),
+        (NodeAnswer::Failed(NodeFailure::OutOfSpace), "80 03".to_owned()),
+        (NodeAnswer::Failed(NodeFailure::Lost), "80 04".to_owned()),
+        (NodeAnswer::Failed(NodeFailure::NotAllowed), "80 05".to_owned()),
+        (NodeAnswer::Failed(NodeFailure::Fenced), "80 06".to_owned()),
+    ];
+    for (answer, hex) in answers {
+        check(&[(
+            Message::Answer(Answer::Volume(VolumeAnswer::Node(answer))),
+            Kind::VolumeAnswer,
+            &format!("0a {hex}"),
+        )]);
     }
 }

@@ -1,6 +1,7 @@
 //! Every request and its answer. A request names the view, and a volume's request the revision, in the frame's header.
 
 pub mod drive;
+pub mod node;
 pub mod volume;
 
 #[cfg(test)]
@@ -17,6 +18,7 @@ use crate::session;
 pub use drive::{
     DriveAnswer, DriveFailure, DriveOperation, DriveRequest, Heard, Mark, MarkChange, MarkKind, MarkPlace, MarkWord,
 };
+pub use node::{Complete, Found, NodeAnswer, NodeFailure, NodeOperation, Versions, Which};
 use tepal_model::{BLOCK, MAX_REQUEST, Origin, Taken};
 pub use volume::{HandedLine, RepairOutcome, VolumeAnswer, VolumeFailure, VolumeOperation, VolumeRequest};
 
@@ -145,6 +147,9 @@ impl Request {
                 u64::from(*count) * BLOCK
             }
             Request::Volume(VolumeRequest { operation: VolumeOperation::Read { length, .. }, .. }) => (*length).into(),
+            Request::Volume(VolumeRequest { operation: VolumeOperation::Node { operation, .. }, .. }) => {
+                operation.wanted()
+            }
             // Of several lines it's more: there are few that have something of their own.
             Request::Volume(VolumeRequest { operation: VolumeOperation::HandOver { count, .. }, .. }) => {
                 u64::from(*count) * BLOCK
@@ -165,7 +170,8 @@ impl Request {
                 VolumeOperation::Read { .. } | VolumeOperation::Status { .. } | VolumeOperation::Repair { .. } => true,
                 VolumeOperation::HandOver { .. }
                 | VolumeOperation::Holding { .. }
-                | VolumeOperation::Changed { .. } => true,
+                | VolumeOperation::Changed { .. }
+                | VolumeOperation::Node { .. } => true,
                 VolumeOperation::Write { .. }
                 | VolumeOperation::Fill { .. }
                 | VolumeOperation::Zero { .. }
@@ -188,6 +194,7 @@ impl Answer {
             Answer::Metadata | Answer::Api => Holds::Opaque,
             Answer::Drive(DriveAnswer::Read) => Holds::Blocks,
             Answer::Volume(VolumeAnswer::Read) => Holds::Bytes,
+            Answer::Volume(VolumeAnswer::Node(answer)) => return answer.check(payload),
             Answer::Volume(VolumeAnswer::HandedOver { .. }) if payload.length() > 0 => Holds::Blocks,
             Answer::Drive(_) | Answer::Volume(_) => Holds::Nothing,
         }

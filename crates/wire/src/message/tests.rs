@@ -4,7 +4,9 @@ use crate::frame::Header;
 use crate::handshake::{ClientId, Grant, Reason, Role, Sender};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tepal_model::{ClusterId, DriveId, IoError, Lineage, MAX_VOLUME, MapId, Segments, ServerId, Taking, VolumeId};
+use tepal_model::{
+    ClusterId, DriveId, IoError, Lineage, MAX_VOLUME, MapId, Segments, ServerId, Taking, Version, VolumeId,
+};
 
 fn any_mark_kind() -> impl Strategy<Value = MarkKind> {
     prop_oneof![Just(MarkKind::Busy), any::<u64>().prop_map(|drive| MarkKind::Stale { drive: DriveId(drive) })]
@@ -187,6 +189,59 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
             Release { first: offset / BLOCK, count, target: MapId(2), since: 3, lines }
         }),
         any::<u64>().prop_map(|lines| VolumeOperation::Holding { target: MapId(2), since: 3, lines }),
+        any_node_operation().prop_map(|operation| VolumeOperation::Node { drive: DriveId(5), operation }),
+    ]
+}
+
+fn any_version() -> impl Strategy<Value = Version> {
+    (1..=u64::MAX, any::<u64>(), any::<[u8; 32]>()).prop_map(|(time, writer, cross)| Version { time, writer, cross })
+}
+
+fn any_node_operation() -> impl Strategy<Value = NodeOperation> {
+    let complete = || {
+        let one = (0u64..1 << 40, 1u32..=256, any_version());
+        vec(one.prop_map(|(first, count, version)| Complete { first, count, version }), 0..4)
+    };
+    let which =
+        prop_oneof![Just(Which::Latest), any_version().prop_map(Which::Before), any_version().prop_map(Which::At)];
+    let (first, count) = (|| 0u64..1 << 40, || 1u32..=256);
+    prop_oneof![
+        complete().prop_map(|complete| NodeOperation::Time { complete }),
+        (first(), any_version(), vec(any::<[u8; 32]>(), 0..5), complete()).prop_map(
+            |(first, version, digests, complete)| NodeOperation::Write { first, count: 1, version, digests, complete }
+        ),
+        (first(), count(), which, any::<bool>(), complete()).prop_map(|(first, count, which, data, complete)| {
+            NodeOperation::Read { first, count, which, data, complete }
+        }),
+        complete().prop_map(|complete| NodeOperation::Complete { complete }),
+        (first(), 1u64..1 << 40).prop_map(|(first, count)| NodeOperation::Present { first, count }),
+    ]
+}
+
+fn any_node_answer() -> impl Strategy<Value = NodeAnswer> {
+    let found = prop_oneof![
+        (any_version(), any::<(bool, bool)>(), vec(any::<[u8; 32]>(), 0..5))
+            .prop_map(|(version, (holds, is_complete), digests)| Found::Has { version, holds, is_complete, digests }),
+        Just(Found::Gone),
+        any_version().prop_map(|version| Found::Damaged { version }),
+    ];
+    let failures = [
+        NodeFailure::NotHere,
+        NodeFailure::TooMany,
+        NodeFailure::OutOfSpace,
+        NodeFailure::Lost,
+        NodeFailure::NotAllowed,
+        NodeFailure::Fenced,
+    ];
+    prop_oneof![
+        any::<u64>().prop_map(|time| NodeAnswer::Time { time }),
+        Just(NodeAnswer::Written),
+        vec((1u32..=32, found), 1..9).prop_map(|all| NodeAnswer::Versions {
+            versions: all.into_iter().map(|(count, found)| Versions { count, found }).collect()
+        }),
+        Just(NodeAnswer::Completed),
+        any_runs().prop_map(|runs| NodeAnswer::Present { runs }),
+        prop::sample::select(failures.to_vec()).prop_map(NodeAnswer::Failed),
     ]
 }
 
@@ -238,6 +293,7 @@ fn any_volume_answer() -> impl Strategy<Value = VolumeAnswer> {
         Just(Flushed),
         runs,
         repaired,
+        any_node_answer().prop_map(VolumeAnswer::Node),
         failure.prop_map(Failed)
     ]
 }

@@ -1,9 +1,9 @@
 //! What a gateway asks of the primary of a column. Offsets and lengths are bytes of the column.
 
-use super::{Holds, Run, Tag, check_range};
+use super::{Holds, NodeAnswer, NodeOperation, Run, Tag, check_range};
 use crate::field::{MAX_LIST, MessageError, record, tagged};
 use crate::payload::Payload;
-use tepal_model::{BLOCK, Epoch, IoError, MAX_REQUEST, MAX_VOLUME, MapId, ServerId, Taken, VolumeId};
+use tepal_model::{BLOCK, DriveId, Epoch, IoError, MAX_REQUEST, MAX_VOLUME, MapId, ServerId, Taken, VolumeId};
 
 /// Bytes that one request makes zeros.
 pub const MAX_ZERO: u64 = 256 << 20;
@@ -133,6 +133,13 @@ pub enum VolumeOperation {
         /// The same.
         lines: u64,
     },
+    /// Of a drive that keeps versions of the column's blocks: there's no primary.
+    Node {
+        /// Which drive.
+        drive: DriveId,
+        /// What to do.
+        operation: NodeOperation,
+    },
 }
 
 /// Blocks that are handed over at once.
@@ -209,6 +216,8 @@ pub enum VolumeAnswer {
         /// The chunks of the window of which the column may have something.
         chunks: Vec<u64>,
     },
+    /// Of [`VolumeOperation::Node`].
+    Node(NodeAnswer),
     /// It wasn't done.
     Failed(VolumeFailure),
 }
@@ -258,6 +267,7 @@ tagged!(VolumeOperation, "operation on a volume", {
     10 => Holding { target, since, lines },
     11 => Changed { offset, length, limit, at, since },
     12 => Fill { offset },
+    13 => Node { drive, operation },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {
@@ -270,6 +280,7 @@ tagged!(VolumeAnswer, "answer of a primary", {
     7 => HandedOver { count, lines, requests },
     8 => Released,
     9 => Holding { chunks },
+    10 => Node(answer),
     128 => Failed(failure),
 });
 
@@ -287,6 +298,7 @@ impl VolumeOperation {
     pub(super) fn check(&self, payload: &Payload) -> Result<(), MessageError> {
         let bytes = |offset, length| check_range("a range of bytes", offset, length, MAX_VOLUME);
         let holds = match self {
+            VolumeOperation::Node { operation, .. } => return operation.check(payload),
             VolumeOperation::Write { .. } | VolumeOperation::Fill { .. } => Holds::Bytes,
             _ => Holds::Nothing,
         };
@@ -324,7 +336,7 @@ impl VolumeOperation {
                 check_range("a number of blocks", 0, count.into(), MAX_HANDED.into())?;
                 check_range("a range of blocks", first, count.into(), MAX_VOLUME / BLOCK)
             }
-            VolumeOperation::Flush | VolumeOperation::Holding { .. } => Ok(()),
+            VolumeOperation::Flush | VolumeOperation::Holding { .. } | VolumeOperation::Node { .. } => Ok(()),
         }
     }
 }

@@ -36,7 +36,8 @@ impl Draft {
         }
         let reply = self.carry_out(create)?;
         let volume = self.volume(name)?;
-        if !volume.layout.fragments().are_copies() || volume.layout.plexes().is_some() {
+        let is_by_gateways = volume.layout.quorum().is_some();
+        if !volume.layout.fragments().are_copies() || volume.layout.plexes().is_some() || is_by_gateways {
             return Err(Refusal::LiveLayout(name.clone()));
         }
         let record =

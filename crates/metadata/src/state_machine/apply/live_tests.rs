@@ -74,6 +74,7 @@ fn what_needs_all_of_a_volume_waits_for_its_live_import() {
         volume: name(),
         layout: Some("mirror:2".to_owned()),
         alone: false,
+        range: None,
         pool: None,
         seed: 1,
         rate: None,

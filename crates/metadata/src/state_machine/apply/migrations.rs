@@ -53,6 +53,11 @@ impl Draft {
             None if goes.is_all => volume.layout.clone(),
             None => goes.source.layout.clone(),
         };
+        self.check_not_of_quorum(&volume, "there's no way to another layout")?;
+        if layout.quorum().is_some() {
+            let what = "there's no way to a quorum layout".to_owned();
+            return Err(Refusal::NotOfQuorum { volume: name.to_owned(), layout: volume.layout.to_string(), what });
+        }
         self.check_not_going(&volume, name)?;
         let source = &goes.source;
         if alone && self.state.volumes.values().all(|other| other.map != source.id || other.id == volume.id) {

@@ -51,11 +51,11 @@ mod move_tests;
 mod moves;
 pub mod once;
 pub mod place;
+#[cfg(test)]
+mod range_tests;
 mod realm;
 #[cfg(test)]
 mod realm_tests;
-#[cfg(test)]
-mod range_tests;
 #[cfg(test)]
 mod replace_tests;
 mod replacing;

@@ -104,6 +104,9 @@ impl Draft {
         if drive.purpose == DriveUse::Removed || to == DriveUse::Removed {
             return Err(Refusal::DriveNotUp { id, state: drive.state });
         }
+        if to == DriveUse::Draining {
+            self.check_not_kept_by_quorum(id)?;
+        }
         let text = match to {
             DriveUse::Active => "is in use: it holds its share",
             DriveUse::Draining => "is to be emptied: what it holds goes to others",
@@ -120,6 +123,8 @@ impl Draft {
         if server.draining == draining {
             return Ok(Reply::Done);
         }
+        let drives = self.state.drives.values().filter(|drive| draining && drive.server == id);
+        drives.map(|drive| drive.id).try_for_each(|drive| self.check_not_kept_by_quorum(drive))?;
         let text = match draining {
             true => "is to be emptied: what its drives hold goes to those of other servers",
             false => "is in use: its drives hold their share",

@@ -34,6 +34,7 @@ impl Draft {
         copy_of: Option<CopyRecord>,
     ) -> Result<Reply, Refusal> {
         let volume = record.name.clone();
+        self.check_not_of_quorum(&record, "there are no snapshots")?;
         self.check_snapshot_name(&record, name)?;
         self.check_readers(&record)?;
         let snapshot = SnapshotRecord {

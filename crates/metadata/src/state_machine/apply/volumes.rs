@@ -3,13 +3,14 @@
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
 use crate::access::Limited;
-use crate::command::{GROWS_CLEARED, ROLLBACKS_NOTED, Reply};
+use crate::command::{GROWS_CLEARED, QUORUM, ROLLBACKS_NOTED, Reply};
 use crate::record::{Cleared, ColumnRecord, HolderRecord, ImportRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
-use tepal_model::size::MAX_ERASURE_CODED;
+use tepal_model::layout::quorum::Timing;
 use tepal_model::size::Size;
-use tepal_model::{Layout, Lineage, MAX_VOLUME, MapId, VolumeId};
+use tepal_model::size::{MAX_ERASURE_CODED, MAX_QUORUM};
+use tepal_model::{DriveId, Layout, Lineage, MAX_VOLUME, MapId, VolumeId};
 use tepal_placement::{ColumnHolders, Table};
 
 /// Sizes are a multiple of a disk's smallest sector.
@@ -26,6 +27,7 @@ impl Draft {
         check_name(Thing::Volume, name)?;
         check_size(size)?;
         let layout = place::wanted(&self.state, pool, layout)?;
+        self.check_quorum(&layout)?;
         check_size_for(&layout, size)?;
         if self.state.volume_named(name).is_some() {
             return Err(Refusal::VolumeExists(name.to_owned()));
@@ -224,6 +226,44 @@ impl Draft {
         }
     }
 
+    /// Whether this version makes volumes of such a layout.
+    pub(super) fn check_quorum(&self, layout: &Layout) -> Result<(), Refusal> {
+        let text = || layout.to_string();
+        match layout.quorum() {
+            Some(_) if self.version < QUORUM => {
+                Err(Refusal::Layout { rule: format!("layout {}: not all servers know it", text()) })
+            }
+            Some(quorum) if quorum.timing() == Timing::Sync => Err(Refusal::SyncQuorum(text())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what can't be done with a volume that gateways keep.
+    pub(super) fn check_not_of_quorum(&self, volume: &VolumeRecord, what: &'static str) -> Result<(), Refusal> {
+        match volume.layout.quorum() {
+            None => Ok(()),
+            Some(_) => {
+                let (volume, layout) = (volume.name.clone(), volume.layout.to_string());
+                Err(Refusal::NotOfQuorum { volume, layout, what: what.to_owned() })
+            }
+        }
+    }
+
+    /// Refuses to empty a drive that can't be emptied.
+    pub(super) fn check_not_kept_by_quorum(&self, drive: DriveId) -> Result<(), Refusal> {
+        let mut of_quorum = self.state.volumes.values().filter(|volume| volume.layout.quorum().is_some());
+        let uses = |volume: &&std::sync::Arc<VolumeRecord>| {
+            self.state.maps.get(&volume.map).is_some_and(|map| map.uses(drive))
+        };
+        match of_quorum.find(uses) {
+            None => Ok(()),
+            Some(volume) => {
+                let (volume, layout) = (volume.name.clone(), volume.layout.to_string());
+                Err(Refusal::DriveOfQuorum { drive, volume, layout })
+            }
+        }
+    }
+
     /// Stores a changed record, under its next revision.
     pub(super) fn revise(&mut self, mut volume: VolumeRecord) {
         volume.revision += 1;
@@ -244,6 +284,7 @@ impl Draft {
 pub(super) fn check_size_for(layout: &Layout, size: u64) -> Result<(), Refusal> {
     match layout.plexes() {
         Some(plexes) if size > plexes.size() => Err(Refusal::SizeOfPlexes { size, room: plexes.size() }),
+        None if layout.quorum().is_some() && size > MAX_QUORUM => Err(Refusal::SizeOfStripes { size }),
         None if !layout.fragments().are_copies() && size > MAX_ERASURE_CODED => Err(Refusal::SizeOfStripes { size }),
         _ => Ok(()),
     }

@@ -394,12 +394,7 @@ impl Plan {
             ));
         }
         check_key(wanted, known)?;
-        let (iops, bandwidth) =
-            (wanted.limits.iops.or(known.limits.iops), wanted.limits.bandwidth.or(known.limits.bandwidth));
-        let to = Limits { iops, bandwidth, ..known.limits };
-        if to != known.limits {
-            self.steps.push(Step::Limit { name: name.clone(), from: known.limits, to });
-        }
+        self.steps.extend(limit(wanted, known));
         if size < known.size && is_final {
             let (has, size) = (exact(known.size), exact(size));
             return wrong(format!(
@@ -451,6 +446,14 @@ fn layout_of(volume: &VolumeInfo) -> Option<Layout> {
     let whole = volume.migration.as_ref().filter(|migration| migration.range.is_none());
     let layout = whole.map_or(&volume.layout, |migration| &migration.to);
     layout.parse().ok()
+}
+
+/// The step to limits that a file says; what it doesn't say stays.
+fn limit(wanted: &WantedVolume, known: &VolumeInfo) -> Option<Step> {
+    let (iops, bandwidth) =
+        (wanted.limits.iops.or(known.limits.iops), wanted.limits.bandwidth.or(known.limits.bandwidth));
+    let to = Limits { iops, bandwidth, ..known.limits };
+    (to != known.limits).then(|| Step::Limit { name: wanted.name.clone(), from: known.limits, to })
 }
 
 /// A volume is encrypted from its creation on, or never.
