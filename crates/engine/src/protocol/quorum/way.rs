@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tepal_drive::world::World;
+use tepal_model::buffer::join;
 use tepal_model::layout::quorum::Quorum;
 use tepal_model::{DriveId, IoError, MapId, Segments};
 use tepal_wire::Payload;
@@ -120,11 +121,7 @@ impl<W: World> Engine<W> {
         let Some(node) = self.node(drive, map, column) else { return not_here() };
         let authority = self.shared.authority.clone();
         let (data, _) = payload.into_parts();
-        let fragments = match data.as_slice() {
-            [] => None,
-            [one] => Some(one.clone()),
-            pieces => Some(pieces.concat().into()),
-        };
+        let fragments = (!data.is_empty()).then(|| join(&data));
         let may = move || authority.may_serve() && may_write();
         let told = node.answer(question, fragments, Rc::new(may)).await;
         match self.shared.authority.may_serve() {

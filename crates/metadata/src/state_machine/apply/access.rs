@@ -33,15 +33,7 @@ impl Draft {
             Command::RemoveIdentity { name } => self.remove_identity(name),
             Command::Grant { volume, to, right } => self.grant(volume, to, *right),
             Command::Withdraw { volume, to } => self.withdraw(volume, to),
-            Command::GrantOn { .. }
-            | Command::WithdrawOn { .. }
-            | Command::SetPoolKey { .. }
-            | Command::RotateAuthority { .. }
-            | Command::LeaveAuthority { .. }
-            | Command::RemoveAuthority { .. }
-            | Command::AddOutsideAuthority { .. }
-            | Command::RemoveOutsideAuthority { .. }
-            | Command::AddOutsideIdentity { .. } => self.carry_out_of_realm(command),
+            command if command.is_of_realm() => self.carry_out_of_realm(command),
             Command::Reserve { volume, holder, take } => self.reserve(volume, holder, *take),
             Command::Release { volume, from } => self.release(volume, from.as_deref()),
             Command::Live(command) => self.carry_out_of_live_import(command),

@@ -12,7 +12,8 @@ use std::ops::Range;
 use std::time::Duration;
 use tepal_codec::cross::{cross, digest};
 use tepal_drive::world::World;
-use tepal_model::{BLOCK, Digest, DriveId, IoError, Segments, Version, buffer::zeros};
+use tepal_model::buffer::{join, zeros};
+use tepal_model::{BLOCK, Digest, DriveId, IoError, Segments, Version};
 use tepal_wire::Payload;
 use tepal_wire::message::{Found, NodeAnswer, NodeOperation, Versions, Which};
 
@@ -84,7 +85,7 @@ impl<W: World, N: Nodes> Column<W, N> {
 
     /// Whole blocks.
     pub(super) async fn read_blocks(&self, first: u64, count: u32) -> Result<Bytes, IoError> {
-        Ok(self.read_part(first, count).await?.concat().into())
+        Ok(join(&self.read_part(first, count).await?))
     }
 
     async fn read_part(&self, first: u64, count: u32) -> Result<Segments, IoError> {
@@ -187,10 +188,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         has_data: bool,
     ) -> Result<Vec<Seen>, Unheard> {
         let (fragment, each) = (self.shape.fragment(), self.shape.digests());
-        let bytes: Bytes = match bytes.as_slice() {
-            [one] => one.clone(),
-            pieces => pieces.concat().into(),
-        };
+        let bytes = join(&bytes);
         let (mut blocks, mut at) = (Vec::with_capacity(count as usize), 0);
         for Versions { count: run, found } in versions {
             for _ in 0..run {

@@ -97,9 +97,9 @@ impl<W: World, N: Nodes> Column<W, N> {
             return Ok(piece.clone());
         }
         let mut whole = Buffer::zeroed((end - start) as usize);
-        let edges = [(start < offset).then_some(start), (end > offset + length).then_some(end - BLOCK)];
-        for (at, edge) in edges.into_iter().enumerate() {
-            let Some(edge) = edge.filter(|edge| at == 0 || *edge > start || start == offset) else { continue };
+        let head = (start < offset).then_some(start);
+        let tail = (end > offset + length).then_some(end - BLOCK).filter(|tail| head != Some(*tail));
+        for edge in [head, tail].into_iter().flatten() {
             let block = self.read_blocks(edge / BLOCK, 1).await?;
             let place = (edge - start) as usize;
             whole[place..place + BLOCK as usize].copy_from_slice(&block);

@@ -34,6 +34,7 @@ use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, Tick, World};
 use tepal_drive::{Drive, DriveError, Write};
 use tepal_model::Segments;
+use tepal_model::buffer::join;
 use tepal_model::{BLOCK, DriveId, Lineage, MapId, Taking, Version};
 use tepal_wire::message::{Complete, NodeAnswer, NodeFailure, NodeOperation};
 pub(crate) use write::Versioned;
@@ -380,7 +381,7 @@ impl<W: World> Node<W> {
 
     async fn read_blocks(&self, first: u64, count: u64) -> Result<::bytes::Bytes, DriveError> {
         let found = self.0.drive.read(self.0.map, first, count, &Lineage::default()).await?;
-        Ok(joined(&found))
+        Ok(join(&found))
     }
 
     /// So that the drive holds nothing there any more.
@@ -503,14 +504,6 @@ impl State {
 /// How many blocks a column may have: a node has a part for their fragments, a part for what is said of these, and its log.
 pub(crate) fn room_of(column: &Column) -> u64 {
     column.places().1 / 4 / FIRST_ENTRY * FIRST_ENTRY
-}
-
-/// The pieces as one.
-fn joined(pieces: &tepal_model::Segments) -> ::bytes::Bytes {
-    match pieces.as_slice() {
-        [one] => one.clone(),
-        pieces => pieces.concat().into(),
-    }
 }
 
 /// The first block of the drive that has any of these bytes, and the first that has none.

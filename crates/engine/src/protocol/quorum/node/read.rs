@@ -2,13 +2,14 @@
 
 use super::bytes::Home;
 use super::write::why;
-use super::{Node, State, blocks_with, joined};
+use super::{Node, State, blocks_with};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 use std::sync::Arc;
 use tepal_codec::checksum::crc;
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
+use tepal_model::buffer::join;
 use tepal_model::{BLOCK, Digest, Lineage, Segments, Version};
 use tepal_wire::message::{Complete, Found, NodeFailure, Run, Versions, Which};
 
@@ -201,7 +202,7 @@ impl<W: World> Node<W> {
             return Ok(found);
         }
         let from = (bytes.start - blocks.start * BLOCK) as usize;
-        Ok(Segments::from_iter([joined(&found).slice(from..from + (bytes.end - bytes.start) as usize)]))
+        Ok(Segments::from_iter([join(&found).slice(from..from + (bytes.end - bytes.start) as usize)]))
     }
 
     /// Whether what was read at home was there all the while.
@@ -229,7 +230,7 @@ impl<W: World> Node<W> {
         if !choices.iter().any(|choice| matches!(choice, Choice::AtHome { doubted: Some(_), .. })) {
             return;
         }
-        let all = joined(found);
+        let all = join(found);
         let (fragment, mut kept, mut at) = (self.shape().fragment(), BytesMut::new(), 0);
         for (number, choice) in choices.iter().enumerate() {
             let holds = match choice {

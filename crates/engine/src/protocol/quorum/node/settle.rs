@@ -1,7 +1,7 @@
 //! Complete versions move home, and the log lets go of what isn't needed any more.
 
 use super::bytes::{Entry, Home, encode_homes};
-use super::{Held, Node, State, blocks_with, joined};
+use super::{Held, Node, State, blocks_with};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use tepal_codec::checksum::crc;
 use tepal_drive::DriveError;
 use tepal_drive::world::{Gather, World};
+use tepal_model::buffer::join;
 use tepal_model::{BLOCK, Buffer, Lineage, Version};
 
 /// After versions have become complete, others have so long to become so too.
@@ -132,7 +133,7 @@ impl<W: World> Node<W> {
                 None => None,
                 Some((first, _)) => {
                     let start = self.data_place(first) * BLOCK + u64::from(held.index) * fragment;
-                    Some(joined(&self.read_bytes(&(start..start + fragment)).await?))
+                    Some(join(&self.read_bytes(&(start..start + fragment)).await?))
                 }
             };
             let home = Home {
