@@ -95,7 +95,7 @@ fn rotten_fragments_of_a_quorum_are_read_around_and_repaired() {
     let places: Vec<u64> = places(&path, &numbers).into_iter().flatten().collect();
     places.iter().for_each(|place| rot(&path, *place));
     ring.start(&[2]);
-    ring.wait_until_drives_are_up(2);
+    (1..=3).for_each(|server| ring.wait_until_drives_are_up(server));
     ring.wait_until_healthy(2, "v");
     assert!(places.len() > 10, "s2 has {} of {} blocks", places.len(), numbers.len());
     for number in 0..BLOCKS {

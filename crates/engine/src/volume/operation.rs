@@ -6,6 +6,7 @@ use crate::column::segments::length;
 use crate::epochs::Subject;
 use crate::protocol::{ByGateway, Look};
 use crate::servers::peers::Reply;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use tepal_drive::world::{Gather, World};
 use tepal_model::{BLOCK, Epoch, IoError, Segments, VolumeId};
@@ -302,7 +303,7 @@ impl<W: World> Operation<W> for Repair {
     }
 
     async fn by_gateway(&self, column: &ByGateway<W>) -> Result<Self::Outcome, IoError> {
-        match column.heal(self.offset / BLOCK, 1, Look::AtFragments).await {
+        match column.heal(self.offset / BLOCK, 1, Look::AtFragments, &BTreeSet::new()).await {
             Ok(_) => Ok(message::RepairOutcome::Done),
             Err(IoError::Damaged { .. }) => Ok(message::RepairOutcome::Impossible),
             Err(error) => Err(error),

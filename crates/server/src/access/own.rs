@@ -74,6 +74,8 @@ pub fn recall(folder: &Path, credentials: &Credentials) {
 pub async fn keep(access: Access, names: Vec<String>, is_required: bool) {
     let mut states = access.metadata().watch();
     loop {
+        // Before the renewal, as what becomes known during it is news.
+        let (known, trusted) = (access.authority_record(), Trust::of(&access.metadata().state().access));
         let renewed = renew(&access, &names, is_required).await;
         access.credentials().note(renewed.as_ref().err().map(ToString::to_string));
         let next = match renewed {
@@ -83,7 +85,6 @@ pub async fn keep(access: Access, names: Vec<String>, is_required: bool) {
                 TRY_AGAIN
             }
         };
-        let (known, trusted) = (access.authority_record(), Trust::of(&access.metadata().state().access));
         let is_news =
             |state: &Arc<State>| state.access.presented() != known.as_ref() || Trust::of(&state.access) != trusted;
         let changed = async { states.wait_for(is_news).await.is_ok() };

@@ -5,6 +5,7 @@ use super::way::{Led, Way};
 use crate::engine::Engine;
 use crate::scrub::ScrubSummary;
 use crate::volume::{Map, Volume};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 use tepal_drive::world::World;
@@ -55,7 +56,7 @@ impl<W: World> Engine<W> {
                 }
                 let volume = self.volumes().into_iter().find(|volume| volume.has(map.id()));
                 let Some(way) = volume.and_then(|volume| volume.by_gateway(map, led, column)) else { return };
-                match heal(&way, self.world(), Look::AtVersions, |_| ()).await {
+                match heal(&way, self.world(), (Look::AtVersions, &BTreeSet::from([drive])), |_| ()).await {
                     Ok(_) => break,
                     Err(error) => {
                         tracing::debug!(%drive, column, %error, "a drive of a quorum layout isn't up to date yet");
@@ -69,11 +70,11 @@ impl<W: World> Engine<W> {
     }
 }
 
-/// How many blocks were written to nodes that lacked them. Blocks that no node can give back are told of, and passed over.
+/// How many blocks were written to nodes that lacked them; it fails unless all of these drives can be healed. Blocks that no node can give back are told of, and passed over.
 async fn heal<W: World>(
     column: &Column<W, Way<W>>,
     world: &W,
-    look: Look,
+    closely: (Look, &BTreeSet<DriveId>),
     mut damaged: impl FnMut(u64),
 ) -> Result<u64, IoError> {
     let (mut at, mut healed) = (0, 0);
@@ -82,7 +83,7 @@ async fn heal<W: World>(
             let range = at..at + run.length;
             at = range.end;
             if run.holds {
-                healed += heal_range(column, world, (range, look), &mut damaged).await?;
+                healed += heal_range(column, world, range, closely, &mut damaged).await?;
             }
         }
     }
@@ -92,17 +93,18 @@ async fn heal<W: World>(
 async fn heal_range<W: World>(
     column: &Column<W, Way<W>>,
     world: &W,
-    (range, look): (Range<u64>, Look),
+    range: Range<u64>,
+    (look, healed_drives): (Look, &BTreeSet<DriveId>),
     damaged: &mut impl FnMut(u64),
 ) -> Result<u64, IoError> {
     let mut healed = 0;
     for first in (range.start..range.end).step_by(TOGETHER as usize) {
         let count = (range.end - first).min(TOGETHER) as u32;
-        match column.heal(first, count, look).await {
+        match column.heal(first, count, look, healed_drives).await {
             Ok(count) => healed += u64::from(count),
             Err(IoError::Damaged { .. }) => {
                 for block in first..first + u64::from(count) {
-                    match column.heal(block, 1, look).await {
+                    match column.heal(block, 1, look, healed_drives).await {
                         Ok(count) => healed += u64::from(count),
                         Err(IoError::Damaged { .. }) => damaged(block),
                         Err(error) => return Err(error),
@@ -127,7 +129,8 @@ impl<W: World> Volume<W> {
             }
             let Some(column) = self.by_gateway(map, led, number) else { return Err(IoError::Stopping) };
             let mut lost = Vec::new();
-            let healed = heal(&column, engine.world(), Look::AtFragments, |block| lost.push(block)).await?;
+            let up: BTreeSet<DriveId> = map.placed(number).drives().filter(|drive| engine.is_up(*drive)).collect();
+            let healed = heal(&column, engine.world(), (Look::AtFragments, &up), |block| lost.push(block)).await?;
             summary.repaired += healed;
             summary.lost.extend(lost.into_iter().map(|block| map.striping().offset_of(number, block * BLOCK)));
         }

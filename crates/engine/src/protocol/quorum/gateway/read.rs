@@ -24,6 +24,11 @@ const MOST_UNSUPPORTED: usize = 8;
 
 /// So long the nodes that others wait for in vain have to answer: of the rest, there are enough.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// So long a node has to answer that is to be healed.
+const HEALING: Duration = Duration::from_secs(5);
+
+/// No drive is to be healed.
+const NONE: BTreeSet<DriveId> = BTreeSet::new();
 
 /// How many answers are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +94,7 @@ impl<W: World, N: Nodes> Column<W, N> {
     }
 
     async fn read_part(&self, first: u64, count: u32) -> Result<Segments, IoError> {
-        let seen = self.ask_all(first, count, Wanted::Enough).await?.seen;
+        let seen = self.ask_all(first, count, Wanted::Enough, &NONE).await?.seen;
         if let Some(content) = self.all_at_once(count, &seen) {
             return Ok(content);
         }
@@ -117,7 +122,14 @@ impl<W: World, N: Nodes> Column<W, N> {
     }
 
     /// Asks all nodes for the latest version of some blocks, M of them for fragments too.
-    async fn ask_all(&self, first: u64, count: u32, wanted: Wanted) -> Result<Answers, IoError> {
+    /// Of the drives in `healed`, answers are waited for longer, and are needed.
+    async fn ask_all(
+        &self,
+        first: u64,
+        count: u32,
+        wanted: Wanted,
+        healed: &BTreeSet<DriveId>,
+    ) -> Result<Answers, IoError> {
         let drives = self.nodes.drives();
         let data = match wanted {
             Wanted::Enough => self.nodes_for_data(&drives),
@@ -133,10 +145,12 @@ impl<W: World, N: Nodes> Column<W, N> {
         let needed = usize::from(self.shape.quorum.thresholds().answers);
         let (mut seen, mut has_gone): (BTreeMap<usize, Vec<Seen>>, bool) = (BTreeMap::new(), false);
         let mut refused = Vec::new();
+        let mut silent: BTreeSet<DriveId> = drives.iter().copied().filter(|drive| healed.contains(drive)).collect();
         while seen.len() < drives.len() && (seen.len() < needed || wanted != Wanted::Enough) {
+            let patience = if silent.is_empty() { PATIENCE } else { HEALING };
             let said = match seen.len() < needed {
                 true => asked.next().await,
-                false => match self.soon(&mut asked).await {
+                false => match self.within(patience, &mut asked).await {
                     Some(said) => Some(said),
                     None => break,
                 },
@@ -145,6 +159,7 @@ impl<W: World, N: Nodes> Column<W, N> {
                 self.nodes.goes_on()?;
                 return Err(why(&refused));
             };
+            silent.remove(&drives[said.node]);
             refused.extend(said.what.as_ref().err());
             if refused.len() > drives.len() - needed {
                 return Err(why(&refused));
@@ -157,12 +172,17 @@ impl<W: World, N: Nodes> Column<W, N> {
                 }
             }
         }
+        all_have_answered(&silent)?;
         Ok(Answers { seen, has_gone })
     }
 
     /// The next answer of nodes that have answered before, and may have failed since.
     async fn soon(&self, asked: &mut Asked) -> Option<Said> {
-        match select(Box::pin(asked.next()), Box::pin(self.world.sleep(PATIENCE))).await {
+        self.within(PATIENCE, asked).await
+    }
+
+    async fn within(&self, patience: Duration, asked: &mut Asked) -> Option<Said> {
+        match select(Box::pin(asked.next()), Box::pin(self.world.sleep(patience))).await {
             Either::Left((said, _)) => said,
             Either::Right(_) => None,
         }
@@ -374,7 +394,7 @@ impl<W: World, N: Nodes> Column<W, N> {
     }
 
     async fn look(&self, block: u64, wanted: Wanted) -> Result<BTreeMap<usize, Seen>, IoError> {
-        let seen = self.ask_all(block, 1, wanted).await?.seen;
+        let seen = self.ask_all(block, 1, wanted, &NONE).await?.seen;
         Ok(seen.into_iter().filter_map(|(node, mut seen)| Some((node, seen.pop()?))).collect())
     }
 
@@ -476,14 +496,20 @@ impl<W: World, N: Nodes> Column<W, N> {
     }
 
     /// Has all nodes that can be reached keep the latest versions of some blocks. How many blocks were written to nodes that lacked
-    /// them, or had them damaged.
-    pub async fn heal(&self, first: u64, count: u32, look: Look) -> Result<u32, IoError> {
+    /// them, or had them damaged. It fails if one of the drives in `healed_drives` doesn't answer.
+    pub async fn heal(
+        &self,
+        first: u64,
+        count: u32,
+        look: Look,
+        healed_drives: &BTreeSet<DriveId>,
+    ) -> Result<u32, IoError> {
         let mut healed = 0;
         let most = self.shape.most_blocks();
         for start in (0..count).step_by(most as usize) {
             let (first, count) = (first + u64::from(start), (count - start).min(most));
             let wanted = if look == Look::AtFragments { Wanted::All } else { Wanted::AllVersions };
-            let Answers { seen: all, has_gone } = self.ask_all(first, count, wanted).await?;
+            let Answers { seen: all, has_gone } = self.ask_all(first, count, wanted, healed_drives).await?;
             for index in 0..count {
                 let of_block: BTreeMap<usize, Seen> =
                     all.iter().map(|(node, seen)| (*node, seen[index as usize].clone())).collect();
@@ -494,7 +520,7 @@ impl<W: World, N: Nodes> Column<W, N> {
                     Some(seen.version) != newest || seen.is_damaged || (look == Look::AtFragments && !is_whole())
                 };
                 if has_gone || of_block.iter().any(wrong) {
-                    self.heal_block(first + u64::from(index), of_block).await?;
+                    self.heal_block(first + u64::from(index), of_block, healed_drives).await?;
                     healed += 1;
                 }
             }
@@ -502,7 +528,12 @@ impl<W: World, N: Nodes> Column<W, N> {
         Ok(healed)
     }
 
-    async fn heal_block(&self, block: u64, seen: BTreeMap<usize, Seen>) -> Result<(), IoError> {
+    async fn heal_block(
+        &self,
+        block: u64,
+        seen: BTreeMap<usize, Seen>,
+        healed_drives: &BTreeSet<DriveId>,
+    ) -> Result<(), IoError> {
         self.settle_block(block, seen).await?;
         let mut seen = self.look_again(block, Wanted::All).await?;
         let told: Vec<Told> = seen.values().map(Seen::told).collect();
@@ -523,21 +554,38 @@ impl<W: World, N: Nodes> Column<W, N> {
             Some((content, digests)) => (Some(self.shape.encode(content)), digests.clone()),
             None => (None, Vec::new()),
         };
-        self.hand_out(&Versioned { first: block, count: 1, version, fragments, digests }, &lacking).await;
-        Ok(())
+        self.hand_out(&Versioned { first: block, count: 1, version, fragments, digests }, &lacking, healed_drives).await
     }
 
-    /// Writes a version to these nodes, as far as they answer soon.
-    async fn hand_out(&self, versioned: &Versioned, nodes: &[usize]) {
+    /// Writes a version to these nodes: to those of `healed_drives` for certain, to the others as far as they answer soon.
+    async fn hand_out(
+        &self,
+        versioned: &Versioned,
+        nodes: &[usize],
+        healed_drives: &BTreeSet<DriveId>,
+    ) -> Result<(), IoError> {
         let drives = self.nodes.drives();
         let question = |node: &usize| (*node, drives[*node], versioned.question(Vec::new()), versioned.payload(*node));
         let mut asked = self.ask(nodes.iter().map(question).collect());
+        let lacks_it = |node: &usize| healed_drives.contains(&drives[*node]).then_some(drives[*node]);
+        let mut silent: BTreeSet<DriveId> = nodes.iter().filter_map(lacks_it).collect();
         for _ in nodes {
-            if self.soon(&mut asked).await.is_none() {
-                return;
+            let patience = if silent.is_empty() { PATIENCE } else { HEALING };
+            let Some(said) = self.within(patience, &mut asked).await else { break };
+            silent.remove(&drives[said.node]);
+            if let Err(failure) = said.what
+                && healed_drives.contains(&drives[said.node])
+            {
+                return Err(why(&[failure]));
             }
         }
+        all_have_answered(&silent)
     }
+}
+
+fn all_have_answered(silent: &BTreeSet<DriveId>) -> Result<(), IoError> {
+    let Some(drive) = silent.first() else { return Ok(()) };
+    Err(IoError::Unavailable { reason: format!("drive {drive} doesn't answer") })
 }
 
 impl Seen {

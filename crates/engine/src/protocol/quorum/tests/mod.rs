@@ -177,7 +177,7 @@ async fn a_run(world: SimWorld, layout: &'static str, seed: u64, requests: u64) 
             panic!("{layout}, block {block}: {why}");
         }
     }
-    last.column().heal(0, BLOCKS as u32, Look::AtFragments).await.expect("healed");
+    last.column().heal(0, BLOCKS as u32, Look::AtFragments, &BTreeSet::new()).await.expect("healed");
     let honest: Vec<_> = {
         let servers = rig.servers.borrow();
         servers.iter().filter(|server| !server.lies).filter_map(|server| server.node.clone()).collect()

@@ -1,7 +1,12 @@
 //! `cargo xtask bench erasure`: volumes of an erasure code beside whole copies and plain stripes, over six servers (RAAC, section 5).
 //!
 //! With drives in memory the processor is the limit: what small writes and code cost. With emulated drives their bandwidth is: how much of
-//! it large requests get, and what one lost server costs.
+//! it large requests get, what many clients get whose requests fit no stripe, what one lost server costs, and how long it takes until what it
+//! had is elsewhere. How a plain read-modify-write of stripes would do isn't measured: there is none.
+
+mod drives;
+mod plots;
+mod rebuild;
 
 use super::JobOptions;
 use super::report::{Circumstances, Report, figure, head, tsv, verdicts};
@@ -11,15 +16,13 @@ use super::targets::{Bound, Quantity, Target, median_of, ratio};
 use crate::failure::Failure;
 use crate::workspace::Workspace;
 use clap::Args;
+use drives::{CLIENTS, DEGRADED, DRIVE, READS};
 use std::path::Path;
 use std::time::Duration;
 
 /// The volumes, named by their layouts.
 const LAYOUTS: [&str; 5] = ["stripe", "mirror:2", "mirror:3", "ec:2+1", "ec:4+2"];
 const SERVERS: [&str; 4] = ["--servers", "6", "--drives", "1"];
-/// The bandwidth of the drives is far below what the processor could do.
-const DRIVE: &str = "read=500us,write=500us,iops=4000,bandwidth=30M";
-const VICTIM: &str = "s3";
 /// For what a fill leaves to be done.
 const SETTLE: Duration = Duration::from_secs(15);
 
@@ -40,8 +43,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     let circumstances = Circumstances::here();
     let in_memory = in_memory(&program, jobs)?;
     let steady = if options.jobs_only { Vec::new() } else { steady(&program, jobs, options.steady)? };
-    let emulated = if options.jobs_only { Vec::new() } else { emulated(&program, jobs)? };
-    let targets = [of_memory(&in_memory), of_steady(&steady), of_emulated(&emulated)].concat();
+    let emulated = if options.jobs_only { Vec::new() } else { drives::measure(&program, jobs)? };
+    let rebuilt = if options.jobs_only { None } else { Some(rebuild::measure(&program)?) };
+    let mut targets = [of_memory(&in_memory), of_steady(&steady), of_emulated(&emulated)].concat();
+    targets.extend(rebuilt.as_ref().map(rebuild::Rebuilt::target));
     let mut text = head(&circumstances, "erasure", "Erasure codes beside whole copies");
     text += &format!(
         "Six servers with one drive each, all on one machine, through one of them. Each job runs on one volume after the other, {} times in \
@@ -52,8 +57,13 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
     text += &table("Drives in memory", &in_memory);
     text += &table(&format!("Small writes for {} s", options.steady), &steady);
     text += &table(&format!("Drives slowed to {DRIVE}"), &emulated);
+    text +=
+        "\n![Sequential requests beside plain stripes](erasure-chunks.svg)\n\n![Many clients](erasure-clients.svg)\n";
+    text += &rebuilt.as_ref().map(rebuild::Rebuilt::section).unwrap_or_default();
+    let chunks = ("erasure-chunks.svg".to_owned(), plots::chunks(&emulated, &circumstances.date));
+    let clients = ("erasure-clients.svg".to_owned(), plots::clients(&emulated, &circumstances.date));
     let all: Vec<Run> = [in_memory, steady, emulated].concat();
-    let files = vec![("erasure.tsv".to_owned(), tsv(&all))];
+    let files = vec![("erasure.tsv".to_owned(), tsv(&all)), chunks, clients];
     let report = Report { name: "erasure", text, files, targets };
     report.publish(workspace, jobs.tests.is_empty() && !options.jobs_only, jobs.strict)
 }
@@ -108,47 +118,6 @@ fn steady(program: &Path, options: &JobOptions, seconds: u64) -> Result<Vec<Run>
     Ok(runs)
 }
 
-const DEGRADED: &str = "ec:4+2 without one";
-const READS: Job = Job { name: "randread-4k-q32", rw: "randread", block: "4k", depth: "32", clients: "1" };
-
-fn emulated(program: &Path, options: &JobOptions) -> Result<Vec<Run>, Failure> {
-    let shape: Vec<&str> = SERVERS.into_iter().chain(["--emulate", DRIVE]).collect();
-    let layouts = ["stripe", "ec:2+1", "ec:4+2"];
-    let suite = Suite { seconds: options.runtime, size: "512M".to_owned(), program: None };
-    let tepal = Tepal::start(program, &shape, "2G", &volumes(&suite.size, &layouts))?;
-    let large = |name, rw| Job { name, rw, block: "1M", depth: "16", clients: "1" };
-    let mut runs = Vec::new();
-    let mut run = |layout: &str, system: &str, job: &Job, repetition| -> Result<(), Failure> {
-        let disk = tepal.disk(&name(layout));
-        let run = match job.name {
-            "fill-1m-q16" => suite.run_once(system, &disk, job, &[])?,
-            _ => suite.run(system, &disk, job, repetition, &[])?,
-        };
-        println!("{}", run.tsv());
-        runs.push(run);
-        Ok(())
-    };
-    for layout in layouts {
-        run(layout, layout, &large("fill-1m-q16", "write"), 1)?;
-        std::thread::sleep(SETTLE);
-    }
-    for repetition in 1..=options.reps {
-        for job in [READS, large("read-1m-q16", "read"), large("write-1m-q16", "write")] {
-            for layout in layouts {
-                run(layout, layout, &job, repetition)?;
-                if job.rw == "write" {
-                    std::thread::sleep(SETTLE);
-                }
-            }
-        }
-    }
-    tepal.lose(VICTIM)?;
-    for repetition in 1..=options.reps {
-        run("ec:4+2", DEGRADED, &READS, repetition)?;
-    }
-    Ok(runs)
-}
-
 fn of_memory(runs: &[Run]) -> Vec<Target> {
     use Bound::{AtLeast, AtMost};
     use Quantity::{Cpu, Iops, MedianLatency};
@@ -178,15 +147,20 @@ fn of_emulated(runs: &[Run]) -> Vec<Target> {
     if runs.is_empty() {
         return Vec::new();
     }
-    vec![
+    let mut targets = vec![
         // Of six drives, four have data and two code.
         target(runs, ("ec:4+2", "stripe"), "fill-1m-q16", Mebibytes, AtLeast(0.9 * 4.0 / 6.0)),
         target(runs, ("ec:2+1", "stripe"), "fill-1m-q16", Mebibytes, AtLeast(0.9 * 2.0 / 3.0)),
         target(runs, ("ec:4+2", "stripe"), "write-1m-q16", Mebibytes, AtLeast(0.9 * 4.0 / 6.0)),
         target(runs, ("ec:4+2", "stripe"), "read-1m-q16", Mebibytes, AtLeast(0.95)),
         target(runs, ("ec:2+1", "stripe"), "read-1m-q16", Mebibytes, AtLeast(0.95)),
-        target(runs, (DEGRADED, "ec:4+2"), "randread-4k-q32", Iops, AtLeast(0.6)),
-    ]
+        target(runs, (DEGRADED, "ec:4+2"), READS.name, Iops, AtLeast(0.6)),
+    ];
+    for job in &CLIENTS {
+        // Of each six fragments that are written, four are data.
+        targets.push(target(runs, ("ec:4+2", "stripe"), job.name, Mebibytes, AtLeast(0.9 * 4.0 / 6.0)));
+    }
+    targets
 }
 
 fn target(runs: &[Run], (system, to): (&str, &str), job: &str, quantity: Quantity, bound: Bound) -> Target {
