@@ -29,7 +29,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tepal_gateway::nbd::TlsSource;
 use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, KeyHash, Metadata, ProposeError, Refusal, Role};
 use tokio_rustls::rustls;
@@ -41,6 +41,8 @@ use webpki::EndEntityCert;
 pub const CERTIFICATES: &str = "/v1/certificates";
 /// How long the server that has the authority's key may take.
 const SIGNED_WITHIN: Duration = Duration::from_secs(10);
+/// Before that server is asked again, which doesn't know the newest authority yet.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -199,11 +201,26 @@ impl Access {
             body: serde_json::to_string(&body).expect("texts"),
             once: None,
         };
-        let said = self.0.relay.ask(server, &asked, SIGNED_WITHIN).await.map_err(|error| no_key(error.to_string()))?;
-        if said.status != 200 {
-            return Err(no_key(said.body));
+        let begun = Instant::now();
+        loop {
+            let said =
+                self.0.relay.ask(server, &asked, SIGNED_WITHIN).await.map_err(|error| no_key(error.to_string()))?;
+            let (is_behind, why) = match said.status {
+                200 => {
+                    let signed: Signed = serde_json::from_str(&said.body).map_err(|error| no_key(error.to_string()))?;
+                    if signed.authority == record.certificate {
+                        return Ok(signed);
+                    }
+                    (true, "an earlier authority still signs there".to_owned())
+                }
+                status => (status == 409, said.body),
+            };
+            // That server may not know yet which authority signs.
+            if !is_behind || begun.elapsed() > SIGNED_WITHIN {
+                return Err(no_key(why));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
         }
-        serde_json::from_str(&said.body).map_err(|error| no_key(error.to_string()))
     }
 
     /// A certificate of a server, whose key is on record from then on.
