@@ -330,6 +330,23 @@ fn a_gateway_has_the_rights_of_its_identity_alone() {
     assert_eq!(Door { address: &tcp, identity: &host }.list().expect("it's known"), Vec::<String>::new());
 }
 
+/// Story: an operator has every right until he is revoked, and his gateway's connections were looked at when they came, and never again.
+#[test]
+fn of_a_revoked_operators_gateway_nothing_is_applied() {
+    let network = up(2);
+    network.ask(1, &["volume", "create", "v", "--size", "8M", "--layout", "mirror:2"]).succeeded();
+    network.wait_until_healthy("v");
+    let operator = network.identity("boss", &["--operator"]);
+    let (mut gateway, address) = network.gateway(&operator);
+    let mut client = Nbd::open(&address, "v").expect("an operator's");
+    client.write(0, &[7; BLOCK]).expect("an operator's");
+    network.ask(1, &["identity", "revoke", "boss"]).succeeded();
+    assert!(client.write(0, &[8; BLOCK]).is_err());
+    let mut direct = Nbd::open(&Address::Unix(network.socket(2)), "v").expect("it's served");
+    assert_eq!(direct.read(0, BLOCK as u32).expect("there"), [7; BLOCK]);
+    program::kill_group(&mut gateway);
+}
+
 /// Whatever runs on the host: the servers that have the data hold the limits.
 #[test]
 fn a_gateway_is_held_to_the_limits_of_its_identity() {

@@ -90,6 +90,32 @@ fn a_holder_that_comes_twice_has_the_volume_and_nobody_else_does() {
     }
 }
 
+/// Story: a machine was fenced while its network was cut. When the network was there again, its client came back by itself, took the volume
+/// from the machine that had it by then, and sent again what it had on its way.
+#[test]
+fn a_holder_that_was_cut_off_comes_back_by_a_take_over_alone() {
+    let mut cluster = Plan::default().up();
+    cluster.create("v", "16M", "mirror:2");
+    let comes_back = |cluster: &crate::cluster::Cluster, holder: &str| {
+        Nbd::open(&cluster.address(), &format!("v?exclusive={holder}")).map_err(|error| error.to_string())
+    };
+    drop(cluster.connect("v?exclusive=a"));
+    cluster.tepal(&["volume", "fence", "v", "--from", "a"]).succeeded();
+    cluster.connect("v").write(0, &[1; BLOCK]).expect("it's everybody's");
+    let refused = comes_back(&cluster, "a").err().expect("it was fenced");
+    assert!(refused.contains("--take-over"), "{refused}");
+    cluster.kill();
+    cluster.start();
+    drop(comes_back(&cluster, "b").expect("another one may"));
+    drop(cluster.connect("v?exclusive=c,take"));
+    cluster.tepal(&["volume", "fence", "v", "--from", "c"]).succeeded();
+    for before in ["a", "b", "c"] {
+        assert!(comes_back(&cluster, before).is_err(), "{before} was cut off");
+    }
+    cluster.connect("v?exclusive=a,take").write(0, &[2; BLOCK]).expect("it's the holder's again");
+    cluster.tepal(&["volume", "fence", "v", "--from", "a"]).succeeded();
+}
+
 #[test]
 fn a_reservation_outlives_its_server_and_its_connections() {
     let mut cluster = Plan::default().up();

@@ -176,6 +176,9 @@ pub struct ReservationRecord {
     pub holder: Option<String>,
     /// Counts who came and went. A connection of an earlier number is cut off.
     pub number: u64,
+    /// The holders that were cut off, by name, the latest last. Their clients may come back by themselves and send again what they had on
+    /// its way, so they are refused unless they take the volume.
+    pub fenced: Vec<String>,
 }
 
 /// The key of an encrypted volume, in the only form in which it's ever agreed on: enciphered by another key, which the cluster

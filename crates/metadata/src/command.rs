@@ -88,7 +88,7 @@ const ENCRYPTION: u32 = 15;
 const LIMITS: u32 = 15;
 
 /// From this version on, every grant begins a new view, there are rights on pools and the cluster, authorities of others, and authorities
-/// that take the place of others.
+/// that take the place of others. Holders that were cut off are remembered, and a server that is removed is revoked.
 pub(crate) const REALM: u32 = 15;
 
 /// From this version on, servers may join by tokens.
@@ -639,6 +639,10 @@ impl Command {
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
             Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
             _ if self.is_of_realm() => REALM,
+            Command::RemoveServer { .. }
+            | Command::RemoveIdentity { .. }
+            | Command::Reserve { .. }
+            | Command::Release { .. } => REALM,
             Command::AddJoinToken { .. } | Command::UseJoinToken { .. } | Command::RemoveJoinToken { .. } => {
                 JOIN_TOKENS
             }
@@ -659,10 +663,7 @@ impl Command {
             Command::AddAuthority { .. }
             | Command::AddIdentity { .. }
             | Command::RenewIdentity { .. }
-            | Command::RemoveIdentity { .. }
-            | Command::Withdraw { .. }
-            | Command::Reserve { .. }
-            | Command::Release { .. } => ACCESS,
+            | Command::Withdraw { .. } => ACCESS,
             Command::Schedule(_) => SCHEDULES,
             Command::ReplaceDrive { .. } => REPLACED,
             Command::DriveGrew { .. } => GROWTHS,

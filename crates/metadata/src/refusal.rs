@@ -144,6 +144,13 @@ pub enum Refusal {
          `tepal volume fence {volume} --from {holder}` lets everybody in"
     )]
     Reserved { volume: String, holder: String },
+    #[error("identity '{name}' is that of server {id}: `tepal server rm {id}` takes the server out, and revokes it")]
+    OfMember { name: String, id: ServerId },
+    #[error(
+        "volume '{volume}' was taken from '{holder}': once nothing there has writes of before on their way, \
+         `tepal attach --exclusive --take-over` gives it back"
+    )]
+    Fenced { volume: String, holder: String },
     #[error("volume '{volume}' isn't reserved by '{from}'")]
     NotHolding { volume: String, from: String },
     #[error("nothing of volume '{volume}' was granted to '{to}': `tepal volume rights {volume}` lists what was")]
@@ -156,7 +163,8 @@ pub enum Refusal {
     #[error("{limit} rights are granted on {scope}, and no more are possible: grant them to groups")]
     TooManyGrantsOn { scope: String, limit: usize },
     #[error(
-        "authority {number} is to take the place of another one already: `tepal identity ca finish` ends that first"
+        "authority {number} is to take the place of another one already: `tepal identity ca finish` ends that first. If its key is \
+         lost for good, `rotate` makes another one while the server that made it is down or has left"
     )]
     Rotating { number: u32 },
     #[error("authority {0} isn't leaving: `tepal identity ca rotate` makes another one first")]

@@ -90,14 +90,17 @@ impl Record for GrantRecord {
 
 impl Record for ReservationRecord {
     const TABLE: &'static str = "reservations";
-    const COLUMNS: &'static [&'static str] = &["volume", "holder", "number"];
+    const COLUMNS: &'static [&'static str] = &["volume", "holder", "number", "fenced"];
 
     fn values(&self) -> Vec<Value> {
-        vec![integer(self.volume.0), optional(self.holder.as_ref(), text), integer(self.number)]
+        let holder = optional(self.holder.as_ref(), text);
+        vec![integer(self.volume.0), holder, integer(self.number), text(self.fenced.join(" "))]
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(ReservationRecord { volume: VolumeId(row.get(0)?), holder: row.get(1)?, number: row.get(2)? })
+        let fenced: String = row.get(3)?;
+        let fenced = fenced.split_whitespace().map(str::to_owned).collect();
+        Ok(ReservationRecord { volume: VolumeId(row.get(0)?), holder: row.get(1)?, number: row.get(2)?, fenced })
     }
 }
 

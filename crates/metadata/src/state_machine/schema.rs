@@ -166,7 +166,8 @@ pub const KIND: Kind = Kind {
         CREATE TABLE reservations (
             volume INTEGER PRIMARY KEY,     -- volumes.id
             holder TEXT,                    -- who alone may write, by its own word; null: everybody
-            number INTEGER NOT NULL         -- counts who came and went: connections of earlier numbers are cut off
+            number INTEGER NOT NULL,        -- counts who came and went: connections of earlier numbers are cut off
+            fenced TEXT NOT NULL DEFAULT '' -- holders that were cut off and didn't take it since, the latest last
         ) STRICT;
         -- Of encrypted volumes.
         CREATE TABLE volume_keys (

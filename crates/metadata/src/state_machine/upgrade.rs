@@ -193,7 +193,8 @@ const ACCESS: &str = "CREATE TABLE IF NOT EXISTS authorities (
 /// Volumes have one range before form 12.
 const RANGES: &str = "ALTER TABLE volumes ADD COLUMN ranges TEXT;
     ALTER TABLE migrations ADD COLUMN first INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE migrations ADD COLUMN ends INTEGER NOT NULL DEFAULT 0;";
+    ALTER TABLE migrations ADD COLUMN ends INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE reservations ADD COLUMN fenced TEXT NOT NULL DEFAULT '';";
 
 const REPLICAS: &str = "ALTER TABLE volumes ADD COLUMN replica_cluster TEXT;
     ALTER TABLE volumes ADD COLUMN replica_volume INTEGER;

@@ -12,7 +12,7 @@ use tepal_metadata::{KeyHash, Role};
 use tepal_model::ClusterId;
 
 /// In the data folder: of the first one, `authority.key`.
-fn file(number: u32) -> String {
+pub fn key_file(number: u32) -> String {
     if number <= 1 { "authority.key".to_owned() } else { format!("authority-{number}.key") }
 }
 
@@ -99,7 +99,7 @@ impl Authority {
     /// The certificate of a new one, as PEM. Its key is in the data folder when this returns: the one that is there already, as it may be
     /// of an authority of which nobody has heard whether it was agreed on.
     pub fn make(folder: &Path, cluster: ClusterId, number: u32) -> Result<String, AuthorityError> {
-        let path = folder.join(file(number));
+        let path = folder.join(key_file(number));
         let failed = |error| AuthorityError::File { path: path.clone(), error };
         let key = match std::fs::read_to_string(&path) {
             Ok(text) => KeyPair::from_pem(&text).map_err(|_| AuthorityError::OtherKey(path.clone()))?,
@@ -119,7 +119,7 @@ impl Authority {
         cluster: ClusterId,
         (number, certificate): (u32, &[u8]),
     ) -> Result<Option<Self>, AuthorityError> {
-        let path = folder.join(file(number));
+        let path = folder.join(key_file(number));
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -251,9 +251,9 @@ mod tests {
         let (_, other_root) = made(other.path());
         let mistaken = Authority::open(scratch.path(), ClusterId(7), (1, &der(&other_root)));
         assert!(matches!(mistaken, Err(AuthorityError::OtherKey(_))));
-        std::fs::remove_file(other.path().join(file(1))).expect("there");
+        std::fs::remove_file(other.path().join(key_file(1))).expect("there");
         assert!(Authority::open(other.path(), ClusterId(7), (1, &der(&other_root))).expect("no key").is_none());
-        std::fs::write(scratch.path().join(file(1)), "no key").expect("ours");
+        std::fs::write(scratch.path().join(key_file(1)), "no key").expect("ours");
         assert!(matches!(Authority::make(scratch.path(), ClusterId(7), 1), Err(AuthorityError::OtherKey(_))));
     }
 

@@ -196,7 +196,7 @@ mod tests {
         let ((agreed, claims), mut access) = (Agreed::new(Access::default()), Access::default());
         let fence = claims.fence(VolumeId(1));
         assert_eq!((fence.check(0), fence.check(1)), (Ok(()), Err(IoError::Fenced)));
-        let record = ReservationRecord { volume: VolumeId(1), holder: Some("a".to_owned()), number: 1 };
+        let record = ReservationRecord { volume: VolumeId(1), holder: Some("a".to_owned()), number: 1, fenced: vec![] };
         access.reservations.insert(VolumeId(1), Arc::new(record));
         agreed.becomes(access);
         claims.follow();

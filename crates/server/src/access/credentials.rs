@@ -49,17 +49,42 @@ impl Trust {
 /// Who is at the other end.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// A server of the cluster, or whoever the system lets in without TLS.
+    /// Whoever the system lets in without TLS.
     Trusted,
+    /// A server of the cluster, or one that is to join it.
+    Server(KeyHash),
     Identity(KeyHash, Arc<IdentityRecord>),
 }
 
 impl Peer {
+    /// What his requests are judged by; none without TLS.
+    pub fn caller(&self) -> Option<Identified> {
+        match self {
+            Peer::Trusted => None,
+            Peer::Server(key) => Some(Identified { key: *key, role: Role::Server }),
+            Peer::Identity(key, record) => Some(Identified { key: *key, role: record.role }),
+        }
+    }
+}
+
+/// Somebody who has shown a certificate, as what he was known when he came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identified {
+    pub key: KeyHash,
+    pub role: Role,
+}
+
+impl Identified {
     /// The key by which somebody is known whose rights are those on single volumes.
     pub fn limited(&self) -> Option<KeyHash> {
-        match self {
-            Peer::Identity(key, record) if record.role == Role::Host => Some(*key),
-            Peer::Identity(..) | Peer::Trusted => None,
+        (self.role == Role::Host).then_some(self.key)
+    }
+
+    /// Whether that isn't agreed any more. A server is known by its certificate before it's an identity.
+    pub fn is_revoked(&self, access: &Access) -> bool {
+        match access.identity_of(&self.key) {
+            Some(record) => record.role == Role::Revoked,
+            None => self.role != Role::Server,
         }
     }
 }
@@ -242,7 +267,7 @@ impl Credentials {
     pub fn judge(&self, certificates: Option<&[CertificateDer<'_>]>) -> Option<Peer> {
         let Some(certificates) = certificates else { return Some(Peer::Trusted) };
         match self.configs()?.believed.standing(certificates, UnixTime::now()).ok()? {
-            Standing::Server => Some(Peer::Trusted),
+            Standing::Server(key) => Some(Peer::Server(key)),
             Standing::Identity(key, record) => Some(Peer::Identity(key, record)),
         }
     }

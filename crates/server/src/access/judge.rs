@@ -30,7 +30,7 @@ pub struct Believed {
 
 /// Whose a certificate is.
 pub enum Standing {
-    Server,
+    Server(KeyHash),
     Identity(KeyHash, Arc<IdentityRecord>),
 }
 
@@ -51,7 +51,7 @@ impl Believed {
         let key = key_of(certificate).ok_or(REVOKED)?;
         match (self.known(&key), is_of_server(&self.by_authority, certificate, now)) {
             (Some(record), _) if record.role == Role::Revoked => Err(REVOKED),
-            (_, Ok(())) => Ok(Standing::Server),
+            (_, Ok(())) => Ok(Standing::Server(key)),
             (Some(record), Err(_)) => Ok(Standing::Identity(key, record)),
             (None, Err(_)) => Err(REVOKED),
         }
@@ -149,8 +149,8 @@ impl ClientCertVerifier for Judge {
     ) -> Result<ClientCertVerified, Error> {
         let certificates: Vec<_> = std::iter::once(certificate).chain(others).cloned().collect();
         match (self.believed.standing(&certificates, now)?, self.asks) {
-            (Standing::Identity(..), _) | (Standing::Server, Asks::Peers) => Ok(ClientCertVerified::assertion()),
-            (Standing::Server, Asks::Clients | Asks::Api) => Err(REVOKED),
+            (Standing::Identity(..), _) | (Standing::Server(_), Asks::Peers) => Ok(ClientCertVerified::assertion()),
+            (Standing::Server(_), Asks::Clients | Asks::Api) => Err(REVOKED),
         }
     }
 

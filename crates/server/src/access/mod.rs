@@ -18,7 +18,7 @@ mod subject;
 
 pub use authority::{Authority, AuthorityError, PublicKey, Subject, hash};
 pub use claims::{Claim, Claims, Fence};
-pub use credentials::{Credentials, Peer, Trust, check_authority};
+pub use credentials::{Credentials, Identified, Peer, Trust, check_authority};
 pub use judge::outside_key;
 
 use crate::drives::Parts;
@@ -31,7 +31,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tepal_gateway::nbd::TlsSource;
-use tepal_metadata::{AuthorityRecord, Command, IdentityRecord, KeyHash, Metadata, ProposeError, Refusal, Role};
+use tepal_metadata::{
+    AuthorityRecord, Command, IdentityRecord, KeyHash, Metadata, ProposeError, Refusal, Role, ServerRecord, ServerState,
+};
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -59,9 +61,10 @@ pub enum AccessError {
     Tls(#[from] rustls::Error),
     #[error(
         "server {server} has the key of the cluster's certificate authority, and can't be asked: {why}. Start it; or copy the file \
-         authority.key from its data folder into that of a server that is up"
+         {} from its data folder into that of a server that is up",
+        authority::key_file(*number)
     )]
-    NoKey { server: tepal_model::ServerId, why: String },
+    NoKey { server: tepal_model::ServerId, number: u32, why: String },
 }
 
 /// What a server asks to have signed.
@@ -145,7 +148,14 @@ impl Access {
         let _making = self.0.making.lock().await;
         let state = self.0.metadata.state();
         let newest = state.access.newest_authority().ok_or(ProposeError::Refused(Refusal::NoAuthority))?;
-        if state.access.authorities.len() > 1 {
+        // If nobody can sign by the newest one, another one has to take its place.
+        let maker = state.servers.get(&newest.server).filter(|maker| maker.state == ServerState::Up);
+        let is_lost = match maker {
+            Some(maker) if maker.id == self.0.metadata.server() => self.authority(newest)?.is_none(),
+            Some(_) => false,
+            None => self.authority(newest)?.is_none(),
+        };
+        if state.access.authorities.len() > 1 && !is_lost {
             return Err(ProposeError::Refused(Refusal::Rotating { number: newest.number }).into());
         }
         let certificate = Authority::make(&self.0.folder, state.cluster.id, newest.number.saturating_add(1))?;
@@ -190,9 +200,7 @@ impl Access {
             let asked = SignServer { name, key: key.to_owned(), names: names.to_vec() };
             return self.sign_server((&authority, record), &asked).await;
         }
-        let no_key = |why: String| AccessError::NoKey { server: record.server, why };
         let state = self.0.metadata.state();
-        let server = state.servers.get(&record.server).ok_or_else(|| no_key("it's gone".to_owned()))?;
         let body = SignServer { name, key: key.to_owned(), names: names.to_vec() };
         let asked = Asked {
             method: "POST".to_owned(),
@@ -201,13 +209,38 @@ impl Access {
             body: serde_json::to_string(&body).expect("texts"),
             once: None,
         };
+        let why = match state.servers.get(&record.server) {
+            None => "it's gone".to_owned(),
+            Some(server) => match self.signed_by(server, &asked, record).await {
+                Ok(signed) => return Ok(signed),
+                Err(why) => why,
+            },
+        };
+        // The key's file may be on another server by now.
+        let is_up = |server: &&Arc<ServerRecord>| server.state == ServerState::Up && server.id != record.server;
+        for server in state.servers.values().filter(is_up) {
+            if server.id != self.0.metadata.server()
+                && let Ok(signed) = self.signed_by(server, &asked, record).await
+            {
+                return Ok(signed);
+            }
+        }
+        Err(AccessError::NoKey { server: record.server, number: record.number, why })
+    }
+
+    /// By one server that may have the authority's key; else, why it hasn't.
+    async fn signed_by(
+        &self,
+        server: &ServerRecord,
+        asked: &Asked,
+        record: &AuthorityRecord,
+    ) -> Result<Signed, String> {
         let begun = Instant::now();
         loop {
-            let said =
-                self.0.relay.ask(server, &asked, SIGNED_WITHIN).await.map_err(|error| no_key(error.to_string()))?;
+            let said = self.0.relay.ask(server, asked, SIGNED_WITHIN).await.map_err(|error| error.to_string())?;
             let (is_behind, why) = match said.status {
                 200 => {
-                    let signed: Signed = serde_json::from_str(&said.body).map_err(|error| no_key(error.to_string()))?;
+                    let signed: Signed = serde_json::from_str(&said.body).map_err(|error| error.to_string())?;
                     if signed.authority == record.certificate {
                         return Ok(signed);
                     }
@@ -217,7 +250,7 @@ impl Access {
             };
             // That server may not know yet which authority signs.
             if !is_behind || begun.elapsed() > SIGNED_WITHIN {
-                return Err(no_key(why));
+                return Err(why);
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
@@ -247,7 +280,7 @@ impl Access {
     pub fn identity_of(&self, certificates: &[CertificateDer<'_>]) -> Option<(KeyHash, Arc<IdentityRecord>)> {
         match self.0.credentials.judge(Some(certificates))? {
             Peer::Identity(key, record) => Some((key, record)),
-            Peer::Trusted => None,
+            Peer::Trusted | Peer::Server(_) => None,
         }
     }
 }

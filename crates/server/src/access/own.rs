@@ -63,6 +63,10 @@ impl Own {
 /// Uses the certificate of the data folder, if there is one, before anything is known of the cluster.
 pub fn recall(folder: &Path, credentials: &Credentials) {
     let own = Own::of(folder);
+    if own.until_unix_s <= unix_s() && !own.certificate.is_empty() {
+        tracing::warn!("the certificate in the data folder has expired: others may not let this server in");
+        return;
+    }
     if !own.certificate.is_empty()
         && let Err(error) = credentials.set(&own.pem(), &own.trust())
     {

@@ -145,6 +145,8 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::IdentityExists(_)
         | Refusal::IdentityRevoked(_)
         | Refusal::Reserved { .. }
+        | Refusal::Fenced { .. }
+        | Refusal::OfMember { .. }
         | Refusal::NotHolding { .. }
         | Refusal::TooManyIdentities { .. }
         | Refusal::TooManyGrants { .. }

@@ -197,7 +197,7 @@ async fn secured(stream: TcpStream, door: &Door) -> io::Result<(Line<TcpStream>,
         None => Who::Nobody,
         Some(certificates) => match door.credentials.judge(Some(certificates)) {
             Some(Peer::Identity(key, record)) => Who::Identity(key, record),
-            Some(Peer::Trusted) | None => Who::Nobody,
+            Some(Peer::Trusted | Peer::Server(_)) | None => Who::Nobody,
         },
     };
     Ok((line, who))

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what gives a right or takes it away is answered when every server acts by it.
 
+use super::TOKEN_HOLDER;
 use super::conditions::tagged;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
@@ -33,6 +34,11 @@ pub async fn create(
     Input(asked): Input<CreateIdentity>,
 ) -> Result<Response, Failure> {
     let CreateIdentity { name, role, groups, key, days, addresses } = asked.clone();
+    if name == TOKEN_HOLDER {
+        return Err(Failure::bad(format!(
+            "'{TOKEN_HOLDER}' is what events call the cluster's token: take another name"
+        )));
+    }
     let (public, authority) = (checked(&key, days, &addresses)?, context.access.signing().await?);
     let Some(signer) = context.access.authority(&authority)? else {
         return context.have_signed(&authority, route::IDENTITIES.to_owned(), &asked).await;
@@ -175,8 +181,8 @@ impl Context {
     ) -> Result<Response, Failure> {
         let body = serde_json::to_string(asked).map_err(|error| Failure::new(ErrorKind::Internal, error))?;
         if authority.server == self.server {
-            let why = "its file authority.key is gone".to_owned();
-            return Err(AccessError::NoKey { server: authority.server, why }.into());
+            let why = "the file is gone there".to_owned();
+            return Err(AccessError::NoKey { server: authority.server, number: authority.number, why }.into());
         }
         self.have_done(authority.server, Method::POST.to_string(), path, body).await
     }

@@ -90,7 +90,7 @@ const ACTED_BY_WITHIN: Duration = Duration::from_secs(40);
 /// Stops the server. Not for the `tepal` command, which sends a signal.
 const SHUTDOWN: &str = "/v1/shutdown";
 /// Who asked, as events say it.
-const TOKEN_HOLDER: &str = "token";
+pub(super) const TOKEN_HOLDER: &str = "token";
 /// Prometheus text.
 const METRICS: &str = "/metrics";
 

@@ -130,7 +130,7 @@ fn told(context: &Context) -> Result<AuthoritiesInfo, Failure> {
 
 pub async fn rotate(Extract(context): Extract<Shared>) -> Result<Json<AuthoritiesInfo>, Failure> {
     context.access.rotate().await?;
-    until_all_believe(&context, None).await?;
+    until_all_believe(&context, Believes::IfUp).await?;
     authorities(Extract(context)).await
 }
 
@@ -142,30 +142,45 @@ pub async fn finish(Extract(context): Extract<Shared>) -> Result<Json<Authoritie
     if old.is_empty() {
         return Err(Refusal::NotLeaving(newest).into());
     }
+    // A server that doesn't know the new one yet would let nobody in who has a certificate of it, nor be let in to learn of it.
+    until_all_believe(&context, Believes::Also).await?;
     for number in &old {
         context.propose(Command::LeaveAuthority { number: *number }).await?;
     }
     let Json(Done {}) =
         context.all_act(|| "the new authority signs, but some server may not know it yet".to_owned()).await?;
-    until_all_believe(&context, Some(newest)).await?;
+    until_all_believe(&context, Believes::AndPresents(newest)).await?;
     for number in old {
         context.propose(Command::RemoveAuthority { number }).await?;
     }
-    until_all_believe(&context, None).await?;
+    until_all_believe(&context, Believes::IfUp).await?;
     authorities(Extract(context)).await
 }
 
-/// Returns when every server believes what is agreed, and has a certificate of that authority, if one is said. Then also those have to that
-/// are down: with a certificate of the earlier one, they couldn't come back.
-async fn until_all_believe(context: &Context, presented: Option<u32>) -> Result<(), Failure> {
-    let is_done = |said: &AuthoritiesInfo| said.current && (presented.is_none() || said.presented == presented);
+/// What servers are waited for to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Believes {
+    /// To believe what is agreed, those that are up.
+    IfUp,
+    /// The same of all: one that is down couldn't come back otherwise.
+    Also,
+    /// And to have a certificate of this authority.
+    AndPresents(u32),
+}
+
+/// Returns when the servers do that.
+async fn until_all_believe(context: &Context, believes: Believes) -> Result<(), Failure> {
+    let is_done = |said: &AuthoritiesInfo| match believes {
+        Believes::IfUp | Believes::Also => said.current,
+        Believes::AndPresents(newest) => said.current && said.presented == Some(newest),
+    };
     let begun = Instant::now();
     loop {
         let mut behind = None;
         for (server, said) in context.ask_others::<AuthoritiesInfo>(route::AUTHORITIES).await {
             let state = context.parts.metadata.state();
             let is_down = state.servers.get(&server).is_some_and(|record| record.state == ServerState::Down);
-            if !said.is_some_and(|said| is_done(&said)) && (presented.is_some() || !is_down) {
+            if !said.is_some_and(|said| is_done(&said)) && (believes != Believes::IfUp || !is_down) {
                 behind = Some((server, is_down));
             }
         }
@@ -174,12 +189,16 @@ async fn until_all_believe(context: &Context, presented: Option<u32>) -> Result<
         }
         let Some((server, is_down)) = behind else { return Ok(()) };
         if is_down || begun.elapsed() > SIGNED_WITHIN {
-            let text = match presented {
-                Some(newest) => format!(
+            let text = match believes {
+                Believes::AndPresents(newest) => format!(
                     "server {server} has no certificate of authority {newest} yet, so the earlier one is trusted still: see that the \
                      server is up, then finish again"
                 ),
-                None => format!("it's agreed whom to trust, but server {server} may not do so yet"),
+                Believes::Also => format!(
+                    "server {server} may not know the new authority yet, and nothing was changed: see that the server is up, then finish \
+                     again"
+                ),
+                Believes::IfUp => format!("it's agreed whom to trust, but server {server} may not do so yet"),
             };
             return Err(Failure::new(ErrorKind::Unavailable, text));
         }
@@ -194,13 +213,13 @@ pub async fn add_outside(
     check_authority(&certificate).map_err(Failure::bad)?;
     context.access.have_authority().await?;
     context.propose(Command::AddOutsideAuthority { name: name.clone(), certificate }).await?;
-    until_all_believe(&context, None).await?;
+    until_all_believe(&context, Believes::IfUp).await?;
     Ok(Json(Done {}))
 }
 
 pub async fn remove_outside(Extract(context): Extract<Shared>, Named(name): Named) -> Result<Json<Done>, Failure> {
     context.propose(Command::RemoveOutsideAuthority { name: name.clone() }).await?;
-    until_all_believe(&context, None).await?;
+    until_all_believe(&context, Believes::IfUp).await?;
     context.all_act(|| format!("authority '{name}' is gone, but some server may still trust it")).await
 }
 

@@ -1,7 +1,7 @@
 //! Who answers what other servers and gateways ask: the engine.
 
 use super::Answering;
-use crate::access::Claims;
+use crate::access::{Claims, Identified};
 use crate::authority::MetadataAuthority;
 use crate::drives::Parts;
 use crate::throttle::Throttle;
@@ -42,13 +42,17 @@ impl Answering for EngineAnswers {
         }
     }
 
-    fn refuses(&self, sender: &Sender, limited: Option<KeyHash>, request: &Request) -> Option<Answer> {
+    fn refuses(&self, sender: &Sender, caller: Option<&Identified>, request: &Request) -> Option<Answer> {
         if !matches!(sender, Sender::Client { .. }) {
             return None;
         }
         let refused = |error| Some(failed(VolumeFailure::Io(error)));
         let Request::Volume(request) = request else { return refused(IoError::NotAllowed) };
         let state = self.metadata.state();
+        let limited = caller.and_then(Identified::limited);
+        if limited.is_none() && caller.is_some_and(|caller| caller.is_revoked(&state.access)) {
+            return refused(IoError::NotAllowed);
+        }
         // A gateway can't be the one that alone may write.
         if state.access.reserved(request.volume).0.is_some() && !is_of_snapshot(&request.operation) {
             return refused(IoError::Fenced);

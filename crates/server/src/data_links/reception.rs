@@ -2,6 +2,7 @@
 
 use super::lane::Lane;
 use super::visit::Visit;
+use crate::access::Identified;
 use crate::connection::{Moved, Refusals, Socket};
 use crate::data_threads::DataThreads;
 use crate::throttle::Throttle;
@@ -40,8 +41,8 @@ pub trait Answering: Send + Sync + 'static {
     /// Whether the cluster knows a caller.
     fn standing(&self, sender: &Sender) -> Standing;
 
-    /// What a caller is told that isn't allowed to ask that. `limited`: the key whose rights alone it has.
-    fn refuses(&self, sender: &Sender, limited: Option<KeyHash>, request: &Request) -> Option<Answer>;
+    /// What a caller is told that isn't allowed to ask that. `caller`: whose certificate it has shown.
+    fn refuses(&self, sender: &Sender, caller: Option<&Identified>, request: &Request) -> Option<Answer>;
     /// What holds the caller of this key to its limits. It's kept for as long as the connection.
     fn throttle(&self, _by: &KeyHash) -> Option<Arc<Throttle>> {
         None
@@ -171,14 +172,14 @@ impl Reception {
         self.desks[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection whose hello was heard to a data thread. `limited`: the key whose rights alone it has. It keeps its place among
+    /// Takes a connection whose hello was heard to a data thread. `caller`: whose certificate it has shown. It keeps its place among
     /// those that aren't welcome yet until it is.
     pub fn receive(
         self: &Arc<Self>,
         (moved, inbox): (Moved, Inbox),
         hello: Hello,
         lane: Lane,
-        limited: Option<KeyHash>,
+        caller: Option<Identified>,
         place: OwnedSemaphorePermit,
     ) {
         let Some(threads) = self.threads.upgrade() else { return };
@@ -186,7 +187,7 @@ impl Reception {
         threads.spawn_on(seat.thread(), move || async move {
             let _seat = seat;
             match Socket::moved(moved) {
-                Ok(socket) => reception.serve((socket, inbox), hello, (lane, limited), place).await,
+                Ok(socket) => reception.serve((socket, inbox), hello, (lane, caller), place).await,
                 Err(error) => tracing::warn!(%error, "a connection of another server can't be taken to a data thread"),
             }
         });
@@ -196,7 +197,7 @@ impl Reception {
         self: Arc<Self>,
         (socket, inbox): (Socket, Inbox),
         hello: Hello,
-        (lane, limited): (Lane, Option<KeyHash>),
+        (lane, caller): (Lane, Option<Identified>),
         place: OwnedSemaphorePermit,
     ) {
         let _present = Present::new(&self);
@@ -209,7 +210,7 @@ impl Reception {
         match admitted {
             Ok((pass, mailbox, welcome)) => {
                 outbox.push(&header, &welcome, &Payload::none());
-                Visit::new(self, (lane, limited), (pass, mailbox), socket, inbox, outbox).run().await;
+                Visit::new(self, (lane, caller), (pass, mailbox), socket, inbox, outbox).run().await;
             }
             Err(refused) => {
                 self.note(&hello.sender, &refused);

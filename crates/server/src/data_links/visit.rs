@@ -8,6 +8,7 @@
 
 use super::lane::Lane;
 use super::reception::{Done, Letters, Mailbox, Notice, Reception};
+use crate::access::Identified;
 use crate::connection::Socket;
 use crate::throttle::Throttle;
 use futures_util::future::{FutureExt, LocalBoxFuture};
@@ -17,7 +18,6 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use tepal_engine::{Question, Reply};
 use tepal_gateway::nbd::InFlight;
-use tepal_metadata::KeyHash;
 use tepal_wire::handshake::{Reason, Refused, Sender};
 use tepal_wire::message::{Message, Request, VolumeOperation};
 use tepal_wire::session::{Arrival, Pass};
@@ -36,7 +36,7 @@ pub struct Visit {
     reception: Arc<Reception>,
     lane: Lane,
     /// The key whose rights alone the caller has.
-    limited: Option<KeyHash>,
+    caller: Option<Identified>,
     /// What holds the caller to its limits.
     throttle: Option<Arc<Throttle>>,
     pass: Pass,
@@ -94,7 +94,7 @@ enum Pause {
 impl Visit {
     pub fn new(
         reception: Arc<Reception>,
-        (lane, limited): (Lane, Option<KeyHash>),
+        (lane, caller): (Lane, Option<Identified>),
         (pass, mailbox): (Pass, Arc<Mailbox>),
         socket: Socket,
         mut inbox: Inbox,
@@ -103,8 +103,9 @@ impl Visit {
         inbox.set_limits(Limits::OPEN);
         let (in_flight, done, arrived) = (InFlight::new(), Vec::new(), Vec::new());
         let door = Some(Door { socket, inbox, outbox });
+        let limited = caller.and_then(|caller| caller.limited());
         let throttle = limited.as_ref().and_then(|key| reception.answering.throttle(key));
-        Visit { reception, lane, limited, throttle, pass, mailbox, door, in_flight, done, arrived, stopping: false }
+        Visit { reception, lane, caller, throttle, pass, mailbox, door, in_flight, done, arrived, stopping: false }
     }
 
     /// Returns when the connection has gone and nothing of it is under way.
@@ -251,7 +252,7 @@ impl Visit {
                     let is_repeatable = request.is_repeatable();
                     let done = Done { id: header.request, slot: header.slot, is_repeatable };
                     let answering = &self.reception.answering;
-                    let refused = answering.refuses(&sender, self.limited, &request);
+                    let refused = answering.refuses(&sender, self.caller.as_ref(), &request);
                     let question = Question { view: header.view, revision: header.revision, request, payload };
                     let work = match refused {
                         Some(answer) => std::future::ready(answer.into()).boxed_local(),
@@ -282,8 +283,13 @@ impl Visit {
             Some(throttle) => {
                 let (throttle, answering) = (throttle.clone(), answering.clone());
                 let bytes = bytes_of(&question.request, &question.payload);
+                let caller = self.caller;
                 async move {
                     throttle.pass(bytes).await;
+                    // Its rights may have changed while it waited.
+                    if let Some(refused) = answering.refuses(&sender, caller.as_ref(), &question.request) {
+                        return refused.into();
+                    }
                     answering.answer(sender, question).await
                 }
                 .boxed_local()
@@ -371,6 +377,8 @@ fn bytes_of(request: &Request, payload: &Payload) -> u64 {
     match request {
         Request::Volume(request) => match &request.operation {
             VolumeOperation::Read { length, .. } => (*length).into(),
+            // Blocks of zeros are written.
+            VolumeOperation::Zero { length, allocate: true, .. } => (*length).into(),
             VolumeOperation::Node { operation, .. } => operation.wanted() + payload.length(),
             _ => payload.length(),
         },

@@ -63,7 +63,7 @@ impl Exports for GatewayExports {
     fn shown_to(&self, certificates: &[CertificateDer<'static>]) -> Result<Self, OpenError> {
         match self.credentials.judge(Some(certificates)) {
             Some(Peer::Identity(client, _)) => Ok(GatewayExports { client: Some(client), ..self.clone() }),
-            Some(Peer::Trusted) | None => {
+            Some(Peer::Trusted | Peer::Server(_)) | None => {
                 Err(OpenError::NotAllowed("this certificate counts for nothing here".to_owned()))
             }
         }

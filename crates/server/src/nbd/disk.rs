@@ -240,7 +240,8 @@ impl VolumeDisk {
     }
 
     async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
-        self.terms.pace(&self.client, 0).await;
+        // Zeroes that are to have space are written.
+        self.terms.pace(&self.client, if allocate { length } else { 0 }).await;
         self.may_change()?;
         let operation = if allocate { Operation::Write } else { Operation::Discard };
         let timing = self.client.meter.begin(operation, length);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tepal_gateway::disk::{Exports, OpenError};
 use tepal_metadata::{
     Command, KeyHash, Metadata, ProposeError, Refusal, Right, SnapshotRecord, State, VolumeRecord, VolumeState,
+    asked_by,
 };
 use tepal_model::{Epoch, VolumeId};
 use tokio::time::timeout;
@@ -130,7 +131,13 @@ impl ServerExports {
             return Err(OpenError::NotAllowed("only who may write to a volume may have it exclusively".to_owned()));
         }
         let (volume, holder) = (record.by_id(), (*holder).to_owned());
-        let reserved = self.metadata.propose(Command::Reserve { volume, holder, take: *takes }).await;
+        let state = self.metadata.state();
+        let who = self.client.and_then(|key| state.access.identity_of(&key)).map(|known| known.name.clone());
+        let reserving = self.metadata.propose(Command::Reserve { volume, holder, take: *takes });
+        let reserved = match who {
+            Some(who) => asked_by(who, reserving).await,
+            None => reserving.await,
+        };
         let unavailable = |reason: String| OpenError::Unavailable { name: record.name.clone(), reason };
         match reserved {
             Ok(_) => {}

@@ -191,9 +191,9 @@ async fn receive(socket: Socket, guest: &Guest, house: Arc<House>, place: OwnedS
             }
             Ok(Some((lane, reception))) => {
                 let (socket, inbox) = incoming.into_parts();
-                let limited = peer.and_then(|peer| peer.limited());
+                let caller = peer.and_then(|peer| peer.caller());
                 match socket.into_moved() {
-                    Ok(moved) => reception.receive((moved, inbox), hello, lane, limited, place),
+                    Ok(moved) => reception.receive((moved, inbox), hello, lane, caller, place),
                     Err(error) => tracing::warn!(%error, "a connection can't be taken to a data thread"),
                 }
                 return;
@@ -231,7 +231,7 @@ impl House {
     fn admit(&self, hello: &Hello, peer: Option<&Peer>) -> Result<Option<(Lane, &Arc<Reception>)>, Refused> {
         let is_client = matches!(hello.sender, Sender::Client { .. });
         match peer {
-            Some(Peer::Trusted) => self.judge(hello),
+            Some(Peer::Trusted | Peer::Server(_)) => self.judge(hello),
             Some(Peer::Identity(..)) if is_client => self.judge(hello),
             Some(Peer::Identity(_, record)) => {
                 let text = format!("identity '{}' is no server, and called as {}", record.name, hello.sender);

@@ -18,6 +18,8 @@ use tepal_model::{ServerId, VolumeId};
 pub(super) const MOST_IDENTITIES: usize = 10_000;
 /// Of each volume.
 pub(super) const MOST_GRANTS: usize = 1_000;
+/// Holders that a volume remembers as cut off.
+const MOST_FENCED: usize = 32;
 /// Of each identity.
 const MOST_GROUPS: usize = 16;
 /// Bytes of a certificate.
@@ -131,6 +133,12 @@ impl Draft {
         let record = self.identity(name)?;
         let of_it = |id: &VolumeId| record.role == Role::Host && self.state.right_of(&record, *id).is_none();
         let touched: Vec<_> = self.state.active_volumes().filter(|volume| !of_it(&volume.id)).cloned().collect();
+        if self.version >= REALM
+            && record.role == Role::Server
+            && let Some(id) = self.state.servers.keys().find(|id| name == format!("server-{id}"))
+        {
+            return Err(Refusal::OfMember { name: name.to_owned(), id: *id });
+        }
         match record.role {
             Role::Server => self.put_identity(IdentityRecord { role: Role::Revoked, ..record }),
             Role::Revoked => return Err(Refusal::IdentityRevoked(name.to_owned())),
@@ -151,6 +159,14 @@ impl Draft {
         self.next_view();
         self.event("identity", name, "revoked: its keys count no more".to_owned());
         Ok(Reply::Done)
+    }
+
+    /// The certificate of a server that was removed counts no more.
+    pub(super) fn revoke_server(&mut self, id: ServerId) {
+        let record = self.state.access.identities.get(&format!("server-{id}"));
+        if let Some(record) = record.filter(|record| record.role == Role::Server) {
+            self.put_identity(IdentityRecord { role: Role::Revoked, ..IdentityRecord::clone(record) });
+        }
     }
 
     fn grant(&mut self, volume: &str, to: &str, right: Right) -> Result<Reply, Refusal> {
@@ -208,6 +224,9 @@ impl Draft {
             Some(now) if !take => {
                 return Err(Refusal::Reserved { volume: volume.name.clone(), holder: now.to_owned() });
             }
+            None if !take && self.is_fenced(&volume, holder) => {
+                return Err(Refusal::Fenced { volume: volume.name.clone(), holder: holder.to_owned() });
+            }
             _ => {}
         }
         let told = now.map_or_else(String::new, |before| format!(", and no more by '{before}'"));
@@ -228,9 +247,24 @@ impl Draft {
         Ok(Reply::Done)
     }
 
+    fn is_fenced(&self, volume: &VolumeRecord, holder: &str) -> bool {
+        let reservation = self.state.access.reservations.get(&volume.id);
+        reservation.is_some_and(|record| record.fenced.iter().any(|name| name == holder))
+    }
+
     /// What was begun by the earlier one is refused by then: its revision is the earlier one.
     fn put_reservation(&mut self, volume: VolumeRecord, (holder, number): (Option<String>, u64)) {
-        let record = Arc::new(ReservationRecord { volume: volume.id, holder, number: number.min(i64::MAX as u64) });
+        let mut fenced = Vec::new();
+        if self.version >= REALM
+            && let Some(before) = self.state.access.reservations.get(&volume.id)
+        {
+            let is_other = |name: &&String| Some(*name) != holder.as_ref() && Some(*name) != before.holder.as_ref();
+            fenced = before.fenced.iter().filter(is_other).cloned().collect();
+            fenced.extend(before.holder.clone().filter(|name| Some(name) != holder.as_ref()));
+            fenced.drain(..fenced.len().saturating_sub(MOST_FENCED));
+        }
+        let number = number.min(i64::MAX as u64);
+        let record = Arc::new(ReservationRecord { volume: volume.id, holder, number, fenced });
         self.access().reservations.insert(volume.id, record.clone());
         self.note(AccessChange::Reservation(record));
         self.revise(volume);

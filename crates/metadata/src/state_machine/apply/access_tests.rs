@@ -177,6 +177,15 @@ fn a_reservation_is_one_holders_until_it_is_taken_or_fenced() {
     done(&mut state, release(Some("b")));
     done(&mut state, release(None));
     assert_eq!(told(&state), expected(None, 4));
+    for fenced in ["a", "b"] {
+        let refusal = Refusal::Fenced { volume: "v".to_owned(), holder: fenced.to_owned() };
+        assert_eq!(refused(&state, reserve(fenced, false)), refusal, "its clients may send again what was on its way");
+    }
+    done(&mut state, reserve("c", false));
+    done(&mut state, release(Some("c")));
+    done(&mut state, reserve("a", true));
+    done(&mut state, release(None));
+    assert_eq!(state.access.reservations[&VolumeId(1)].fenced, ["b", "c", "a"]);
     assert!(matches!(refused(&state, reserve("a b", false)), Refusal::Name { what: Thing::Holder, .. }));
     done(&mut state, Command::RemoveVolume { name: "v".to_owned(), snapshots: false });
     assert!(state.access.reservations.is_empty());

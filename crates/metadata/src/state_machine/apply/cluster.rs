@@ -1,7 +1,7 @@
 //! The cluster and its servers.
 
 use super::{Draft, check_name, clipped};
-use crate::command::Reply;
+use crate::command::{REALM, Reply};
 use crate::record::{ClusterRecord, DEFAULT_POOL, PoolRecord, SERVER_IS_DOWN, ServerRecord, ServerState};
 use crate::refusal::{Refusal, Thing};
 use crate::timing::DEFAULT_LEASE_MS;
@@ -157,6 +157,9 @@ impl Draft {
             return Err(Refusal::LastServer(id));
         }
         self.drop_server(id);
+        if self.version >= REALM {
+            self.revoke_server(id);
+        }
         self.next_view();
         self.event("server", &id.to_string(), "removed by the operator".to_owned());
         Ok(Reply::Done)

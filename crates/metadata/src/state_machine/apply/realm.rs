@@ -21,6 +21,8 @@ use tepal_model::text::shown;
 
 /// Of each cluster.
 pub(super) const MOST_OUTSIDE: usize = 16;
+/// Of the cluster's own: more than two only if keys were lost while others were to take their places.
+const MOST_AUTHORITIES: usize = 4;
 /// Bytes of a certificate's common name (RFC 5280, A.1).
 const LONGEST_SUBJECT: usize = 64;
 
@@ -170,7 +172,7 @@ impl Draft {
         if newest.certificate == certificate {
             return Ok(Reply::Done);
         }
-        if access.authorities.len() > 1 {
+        if access.authorities.len() >= MOST_AUTHORITIES {
             return Err(Refusal::Rotating { number: newest.number });
         }
         let number = newest.number + 1;

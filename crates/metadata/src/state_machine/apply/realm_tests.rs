@@ -100,7 +100,14 @@ fn an_authority_takes_the_place_of_another_in_three_steps() {
     done(&mut state, rotate());
     assert_eq!(numbers(&state), (Some(1), Some(2), "PEM\nPEM 2\n".to_owned()));
     let third = Command::RotateAuthority { certificate: "PEM 3".to_owned(), server: ServerId(1) };
-    assert_eq!(refused(&state, third), Refusal::Rotating { number: 2 });
+    let mut with_lost_keys = state.clone();
+    done(&mut with_lost_keys, third);
+    done(&mut with_lost_keys, Command::RotateAuthority { certificate: "PEM 4".to_owned(), server: ServerId(1) });
+    let fifth = Command::RotateAuthority { certificate: "PEM 5".to_owned(), server: ServerId(1) };
+    assert_eq!(refused(&with_lost_keys, fifth), Refusal::Rotating { number: 4 });
+    done(&mut with_lost_keys, Command::LeaveAuthority { number: 1 });
+    done(&mut with_lost_keys, Command::LeaveAuthority { number: 2 });
+    done(&mut with_lost_keys, Command::RemoveAuthority { number: 2 });
     let view = state.view();
     done(&mut state, Command::LeaveAuthority { number: 1 });
     assert_eq!((numbers(&state), state.view()), ((Some(2), Some(2), "PEM\nPEM 2\n".to_owned()), view + 1));

@@ -1,7 +1,7 @@
 //! Servers in one process: those that ask and those that answer have data threads of their own, and a proxy between them cuts
 //! connections.
 
-use crate::access::Credentials;
+use crate::access::{Credentials, Identified};
 use crate::data_links::vigil::Patience;
 use crate::data_links::{Answering, Links, Reception};
 use crate::data_threads::DataThreads;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tepal_engine::{Peers, Question, Reply, Unreachable};
 use tepal_gateway::nbd::Endpoint;
-use tepal_metadata::{Caller, KeyHash};
+use tepal_metadata::Caller;
 use tepal_model::{BLOCK, Buffer, ClusterId, DriveId, Lineage, MapId, Segments, ServerId, Taking};
 use tepal_wire::Payload;
 use tepal_wire::handshake::{ClientId, Host, Sender, Standing};
@@ -105,7 +105,7 @@ impl Recorder {
 }
 
 impl Answering for Arc<Recorder> {
-    fn refuses(&self, _: &Sender, _: Option<KeyHash>, _: &Request) -> Option<Answer> {
+    fn refuses(&self, _: &Sender, _: Option<&Identified>, _: &Request) -> Option<Answer> {
         None
     }
 
