@@ -197,6 +197,8 @@ pub enum Refusal {
     Live(String),
     #[error("volume '{0}' is not being imported while it's used: all of it is there, or it was never imported so")]
     NotLive(String),
+    #[error("the live import of volume '{0}' was cancelled: `tepal volume resume {0}` has it go on")]
+    LiveCancelled(String),
     #[error("not all of volume '{0}' is there yet")]
     LiveHalfway(String),
     #[error(

@@ -251,11 +251,13 @@ impl<W: World> Volume<W> {
     /// As [`Volume::write_zeroes`]: nothing is discarded, or what the old place has would be seen again. What reads as zeros stays.
     pub(super) async fn zero_live(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
         self.complete_edges(offset..offset + length).await?;
+        // Where it goes on if it has to begin anew: others may have written since to what is done.
+        let undone = AtomicU64::new(offset);
         let zero = async |own: &Volume<W>, live: &Live| {
             if allocate {
                 return self.zero_as_ever(offset, length, true).await;
             }
-            for (bytes, is_here) in own.parts(live, offset..offset + length).await? {
+            for (bytes, is_here) in own.parts(live, undone.load(Ordering::Relaxed)..offset + length).await? {
                 let mut at = bytes.start;
                 while at < bytes.end {
                     // Lengths, and whether they are zeros already.
@@ -273,12 +275,17 @@ impl<W: World> Volume<W> {
                             self.zero_as_ever(at, length, true).await?;
                         }
                         at += length;
+                        undone.store(at, Ordering::Relaxed);
                     }
                 }
             }
             Ok(())
         };
-        self.while_imported(async || self.zero_as_ever(offset, length, allocate).await, zero).await
+        let ordinarily = async || {
+            let from = undone.load(Ordering::Relaxed);
+            if from == offset + length { Ok(()) } else { self.zero_as_ever(from, offset + length - from, allocate).await }
+        };
+        self.while_imported(ordinarily, zero).await
     }
 
     /// All that isn't here yet may hold something.

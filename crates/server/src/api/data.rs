@@ -101,7 +101,7 @@ pub async fn zero(
     let trim = || {
         let observed = observed.clone();
         move |volume: Volume<ServerWorld>| async move {
-            let trimmed = sectors::trim(&volume, offset, length).await;
+            let trimmed = sectors::zero(&volume, offset, length).await;
             observed.damaged(None).learn(offset, length, &trimmed);
             trimmed
         }

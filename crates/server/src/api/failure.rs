@@ -165,6 +165,7 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::ImportChanged(_)
         | Refusal::Live(_)
         | Refusal::NotLive(_)
+        | Refusal::LiveCancelled(_)
         | Refusal::LiveHalfway(_)
         | Refusal::Incomplete(_)
         | Refusal::SnapshotExists { .. }

@@ -92,7 +92,7 @@ pub async fn write(
                 async move {
                     let changed = match data {
                         Some(data) => sectors::write(&volume, offset, data).await,
-                        None => sectors::trim(&volume, offset, length).await,
+                        None => sectors::zero(&volume, offset, length).await,
                     };
                     observed.damaged(None).learn(offset, length, &changed);
                     changed

@@ -26,11 +26,11 @@ pub async fn write(volume: &Volume<ServerWorld>, offset: u64, data: Bytes) -> Re
     volume.write(first, whole.freeze(), false).await
 }
 
-/// As [`Volume::trim`].
-pub async fn trim(volume: &Volume<ServerWorld>, offset: u64, length: u64) -> Result<(), IoError> {
+/// As [`Volume::write_zeroes`], without space for them. A discard may leave what was there.
+pub async fn zero(volume: &Volume<ServerWorld>, offset: u64, length: u64) -> Result<(), IoError> {
     let (sector, end) = (volume.least_write(), offset.saturating_add(length));
     if offset.is_multiple_of(sector) && end.is_multiple_of(sector) {
-        return volume.trim(offset, length).await;
+        return volume.write_zeroes(offset, length, false).await;
     }
     let (first, last) = (offset.next_multiple_of(sector).min(end), end / sector * sector);
     let zeros = |from: u64, to: u64| Bytes::from(vec![0; (to - from) as usize]);
@@ -38,7 +38,7 @@ pub async fn trim(volume: &Volume<ServerWorld>, offset: u64, length: u64) -> Res
         write(volume, offset, zeros(offset, first)).await?;
     }
     if first < last {
-        volume.trim(first, last - first).await?;
+        volume.write_zeroes(first, last - first, false).await?;
     }
     if last.max(first) < end {
         write(volume, last.max(first), zeros(last.max(first), end)).await?;

@@ -76,6 +76,10 @@ impl Draft {
         if live.stage == stage {
             return Ok(Reply::Done);
         }
+        // A late or repeated `pause` must not have the old place read again.
+        if (live.stage, stage) == (LiveStage::Cancelled, LiveStage::Paused) {
+            return Err(Refusal::LiveCancelled(volume.name));
+        }
         self.put_live(LiveRecord { stage, ..live });
         self.event("volume", name, format!("its live import is {stage}"));
         Ok(Reply::Done)

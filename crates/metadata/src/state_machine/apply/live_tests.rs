@@ -50,6 +50,9 @@ fn a_volume_is_imported_live_from_its_creation_until_all_of_it_is_there() {
     assert_eq!(live(&state), expected(4096, LiveStage::Running), "it only becomes more");
     assert_eq!(state.volume_named("v").unwrap().revision, revision, "clients go on");
     assert_eq!(refused(&state, finish()), Refusal::LiveHalfway("v".to_owned()));
+    let mut cancelled = state.clone();
+    done(&mut cancelled, set(LiveStage::Cancelled));
+    assert_eq!(refused(&cancelled, set(LiveStage::Paused)), Refusal::LiveCancelled("v".to_owned()));
     for stage in [LiveStage::Paused, LiveStage::Cancelled, LiveStage::Running] {
         done(&mut state, set(stage));
         assert_eq!(live(&state), expected(4096, stage));
