@@ -116,7 +116,19 @@ impl<W: World> Group<W> {
                     false => wanting.all.extend(wanted.map(|member| member.id)),
                 }
             }
-            RegionState::Lost => wanting.lost.extend(members.wanted(region).map(|member| member.id)),
+            RegionState::Lost => {
+                // Of fragments, some that can be read may be here.
+                let held: Vec<&Member<W>> = members.wanted(region).collect();
+                let is_missed =
+                    |member: &&&Member<W>| is_failed(*member) || !held.iter().any(|member| is_failed(member));
+                wanting.lost.extend(held.iter().filter(is_missed).map(|member| member.id));
+            }
+            RegionState::GivenUp => {
+                let holds = |member: &&Member<W>| !member.joins() && !member.missed.contains(region);
+                let here = members.list.iter().filter(holds).filter(|member| member.drive().is_some()).count();
+                wanting.fewest = Some(wanting.fewest.map_or(here, |fewest| fewest.min(here)));
+                wanting.writes.extend(members.list.iter().filter(is_failed).map(|member| member.id));
+            }
         }
     }
 }
