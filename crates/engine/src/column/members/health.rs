@@ -117,11 +117,10 @@ impl<W: World> Group<W> {
                 }
             }
             RegionState::Lost => {
-                // Of fragments, some that can be read may be here.
-                let held: Vec<&Member<W>> = members.wanted(region).collect();
-                let is_missed =
-                    |member: &&&Member<W>| is_failed(*member) || !held.iter().any(|member| is_failed(member));
-                wanting.lost.extend(held.iter().filter(is_missed).map(|member| member.id));
+                // Of fragments, some are here, and are too few.
+                let (failed, others): (Vec<_>, Vec<_>) = members.wanted(region).partition(is_failed);
+                let lost = if failed.is_empty() { others } else { failed };
+                wanting.lost.extend(lost.iter().map(|member| member.id));
             }
             RegionState::GivenUp => {
                 let holds = |member: &&Member<W>| !member.joins() && !member.missed.contains(region);
