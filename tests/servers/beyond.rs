@@ -64,11 +64,10 @@ fn what_two_lost_servers_of_three_had_is_told_as_lost_and_all_else_is_saved() {
     }
     let shown = ring.json(1, &["volume", "show", "v"]);
     assert_eq!(shown["state"], "unavailable", "{shown}");
+    assert!(shown["reason"].to_string().contains("1 of 3 fragments is there, and 2 are needed"), "{shown}");
 
     let refused = within(AT_ONCE, "an export", || ring.ask(1, &["volume", "export", "v"]).refused(1));
     assert!(refused.contains("lost") && refused.contains("--keep-going"), "{refused}");
-    let refused = within(AT_ONCE, "a command", || ring.ask(1, &["volume", "accept-loss", "v", "--force"]).refused(1));
-    assert!(refused.contains("no older copies") && refused.contains("--keep-going"), "{refused}");
     for name in ["v", "bare"] {
         within(AT_ONCE, "a removal", || ring.ask(1, &["volume", "rm", name, "--force"]).succeeded());
     }
@@ -77,6 +76,71 @@ fn what_two_lost_servers_of_three_had_is_told_as_lost_and_all_else_is_saved() {
         let here = drives.as_array().expect("a list").iter().filter(|drive| drive["state"] == "up");
         here.into_iter().all(|drive| drive["used"] == 0)
     });
+}
+
+/// What was lost with two of four servers is given up: it's zeros from then on, takes no room, and is written again with a fifth server.
+#[test]
+fn what_is_given_up_of_a_code_is_zeros_and_is_written_again_on_a_fifth_server() {
+    let ring = Ring::up(4);
+    ring.wait_until_all_are_up(1);
+    ring.ask(1, &["volume", "create", "v", "--size", "24M", "--layout", "ec:2+1"]).succeeded();
+    ring.wait_until_healthy(4, "v");
+    let mut data = noise(5, SIZE as usize);
+    let mut client = ring.connect(1, "v");
+    client.write(0, &data).expect("written");
+    client.flush().expect("stable");
+    ring.ask(1, &["snapshot", "create", "v@before"]).succeeded();
+    client.write(PIECE / 2, &data[(PIECE / 2) as usize..][..3 * PIECE as usize]).expect("written");
+    let drives = ["s3", "s4"].map(|server| id_of(&ring, server));
+    for server in [3, 4] {
+        ring.kill(server);
+        ring.wait_for_state(1, server, "down");
+    }
+    for drive in &drives {
+        ring.ask(1, &["drive", "rm", drive, "--force"]).succeeded();
+    }
+    let used = || {
+        let drives = ring.json(1, &["drive", "ls"]);
+        drives.as_array().expect("a list").iter().filter_map(|drive| drive["used"].as_u64()).sum::<u64>()
+    };
+    let ranges = saved(&ring, "v").1;
+    let before = used();
+    let refused = ring.ask(1, &["volume", "accept-loss", "v"]).refused(1);
+    assert!(refused.contains("--force") && refused.contains("zeros"), "{refused}");
+    assert_eq!(saved(&ring, "v").1, ranges, "nothing was accepted");
+
+    let accepted = within(AT_ONCE, "a command", || ring.json(2, &["volume", "accept-loss", "v", "--force"]));
+    let lost: u64 = ranges.iter().map(|(_, length)| length).sum();
+    assert_eq!(accepted["bytes"].as_u64(), Some(lost), "{accepted}");
+    ranges.iter().for_each(|&(offset, length)| data[offset as usize..(offset + length) as usize].fill(0));
+    for server in [1, 2] {
+        assert!(ring.connect(server, "v").read(0, SIZE as u32).expect("all of it") == data);
+    }
+    let kept = ring.ask(1, &["volume", "export", "v@before"]);
+    assert!(kept.status.success() && kept.stdout == data, "the snapshot has lost the same");
+    ring.wait_until("room to be free", || used() + lost / 4 < before);
+    // Two servers are enough for that, and a third one makes it whole.
+    let state = || ring.json(1, &["volume", "show", "v"])["state"].clone();
+    ring.wait_until("the two that are left to hold all", || state() == "degraded");
+    let (at, again) = (ranges[0].0, noise(6, 4096));
+    ring.connect(2, "v").write(at, &again).expect("there are enough drives");
+    data[at as usize..][..4096].copy_from_slice(&again);
+    ring.kill(2);
+    ring.start(&[2]);
+    ring.wait_for_state(1, 2, "up");
+    ring.join(5, 1);
+    ring.wait_until_healthy(1, "v");
+    let mut client = ring.connect(1, "v");
+    for (nth, &(offset, length)) in ranges.iter().enumerate() {
+        let again = noise(nth as u64, length.min(PIECE) as usize);
+        client.write(offset, &again).expect("there are enough drives");
+        data[offset as usize..][..again.len()].copy_from_slice(&again);
+    }
+    client.flush().expect("stable");
+    ring.ask(1, &["volume", "scrub", "v"]).succeeded();
+    ring.kill_own(5);
+    ring.wait_for_state(1, 5, "down");
+    assert!(ring.connect(2, "v").read(0, SIZE as u32).expect("any two have all") == data);
 }
 
 /// What an export saves of a volume, and the ranges that it says are lost.

@@ -140,12 +140,14 @@ impl<W: World> Volume<W> {
         let Some(copy) = map.placed(column).all().position(|holder| holder == drive) else {
             return Ok(()); // it isn't one of its copies any more
         };
-        let offset = map.striping().offset_of(column, map.column(0).logical(block) * BLOCK);
+        let within = map.column(0).logical(block) * BLOCK;
+        let offset = map.striping().offset_of(column, within);
         if silent.contains(&(map.id(), column)) {
             summary.unrepaired.push(offset);
             return Ok(());
         }
-        match self.repaired_by_primary(map, column, &Repair { offset: block * BLOCK, copy: copy as u8 }).await {
+        let repair = Repair { offset: block * BLOCK, within, copy: copy as u8 };
+        match self.repaired_by_primary(map, column, &repair).await {
             // What another map has taken over was read for that. What can't be read stays where it was, and is as damaged there.
             Ok(Some(Repaired::Migrated)) => {
                 if let Err(IoError::Damaged { .. }) = self.read(offset, BLOCK).await {

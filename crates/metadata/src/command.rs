@@ -20,11 +20,14 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
 /// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, commands under
-/// conditions, ranges of volumes that have layouts of their own, live imports, and quorum layouts.
+/// conditions, ranges of volumes that have layouts of their own, live imports, quorum layouts, and what is given up of erasure codes.
 pub const VERSION: u32 = 15;
 
 /// From this version on volumes have quorum layouts.
 pub(crate) const QUORUM: u32 = 15;
+
+/// From this version on, what is lost of volumes with erasure codes can be given up.
+pub(crate) const CODES_GIVEN_UP: u32 = 15;
 
 /// From this version on, [`Command::CreateVolume`] makes columns for drives to come; before, one for each drive.
 pub(crate) const MOVABLE: u32 = 3;
@@ -475,7 +478,7 @@ pub enum Command {
         /// Refused if it isn't the newest one; 0 if the server is alone.
         view: u64,
     },
-    /// Of a volume that has lost data with drives that failed, what is left is served as it is.
+    /// Of a volume that has lost data with drives that failed, what is left is served as it is. With an erasure code nothing is left.
     AcceptLoss { volume: VolumeId },
     /// The cluster has a certificate authority from now on, whose key is in the server's data folder.
     AddAuthority {
@@ -694,8 +697,8 @@ impl Command {
             | Command::DriveIsUp { .. }
             | Command::ServerCutOff { .. }
             | Command::RemoveDrive { .. }
-            | Command::CountCopies { .. }
-            | Command::AcceptLoss { .. } => COPIES_COUNTED,
+            | Command::CountCopies { .. } => COPIES_COUNTED,
+            Command::AcceptLoss { .. } => CODES_GIVEN_UP,
             Command::ResizeVolume { .. } => GROWS_CLEARED,
             Command::BeginMigration { alone: true, .. } => ALONE,
             _ => 1,

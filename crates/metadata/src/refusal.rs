@@ -246,11 +246,6 @@ pub enum Refusal {
     NotDeleting(String),
     #[error("{size} bytes is not a volume's size: it is a multiple of 512 from 512 to 2^63")]
     Size { size: u64 },
-    #[error(
-        "of volume '{0}' there are fewer fragments than its erasure code needs, and no older copies to be served: `tepal volume export {0} \
-         --keep-going` saves all else; restore the rest from elsewhere"
-    )]
-    NoOlderCopies(String),
     #[error("{size} bytes is too large for a volume with an erasure code: it has at most 2^61")]
     SizeOfStripes { size: u64 },
     #[error("the plexes have room for {room} bytes, and {size} are wanted: relayout to larger ones first")]

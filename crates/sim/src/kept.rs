@@ -133,6 +133,16 @@ pub const KEPT: &[Kept] = &[
         23,
         "a returned drive's outdated word about another counted, and too few fragments seemed to be left",
     ),
+    kept(
+        "ranges",
+        217,
+        "a server about to act by an earlier state didn't count as one that does: a snapshot showed what was written later",
+    ),
+    kept(
+        "ranges",
+        132,
+        "a scrub looked for rows in place in another range, whose map has no such rows, and left them rotten",
+    ),
 ];
 
 #[cfg(test)]

@@ -152,6 +152,8 @@ pub(crate) struct Jobs {
     pub copying: Rate,
     /// What keeps a returned drive from catching up.
     pub obstacle: Option<IoError>,
+    /// At so many changes of the state it was found out what is held of what is given up.
+    pub given_up_listed: Option<u64>,
 }
 
 /// Who is served.

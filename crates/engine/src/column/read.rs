@@ -141,7 +141,9 @@ impl<W: World> Group<W> {
                 let is_lost = |part: &Blocks| state.members.clean(column.region_of(part.first)) == RegionState::Lost;
                 Plan::Refuse(lost(parts.find(is_lost).unwrap_or(blocks)))
             }
-            Err(RegionState::Waiting | RegionState::Clean(_)) => Plan::Wait(Group::next_change(&mut state)),
+            Err(RegionState::Waiting | RegionState::GivenUp | RegionState::Clean(_)) => {
+                Plan::Wait(Group::next_change(&mut state))
+            }
         }
     }
 

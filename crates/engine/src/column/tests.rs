@@ -11,6 +11,7 @@ mod doubts;
 mod flattened;
 mod for_others;
 mod gaps;
+mod given_up;
 mod hazards;
 mod late;
 mod leading;

@@ -289,8 +289,10 @@ impl<W: World> Operation<W> for Status {
 
 /// Repairs a copy of a block that was found damaged, if another copy can be read.
 pub(crate) struct Repair {
-    /// The block's first byte.
+    /// The block's first byte, as drives number the column's blocks.
     pub offset: u64,
+    /// The first byte of the column that the block is of: another one where it's a row in place.
+    pub within: u64,
     pub copy: u8,
 }
 
@@ -325,7 +327,7 @@ impl<W: World> Operation<W> for Repair {
     }
 
     fn bytes(&self) -> Option<Range<u64>> {
-        Some(self.offset..self.offset + BLOCK)
+        Some(self.within..self.within + BLOCK)
     }
 }
 

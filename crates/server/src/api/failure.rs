@@ -161,7 +161,6 @@ fn kind_of_refusal(refusal: &Refusal) -> ErrorKind {
         | Refusal::NotDeleting(_)
         | Refusal::Shrink { .. }
         | Refusal::NotCleared(_)
-        | Refusal::NoOlderCopies(_)
         | Refusal::ImportChanged(_)
         | Refusal::Live(_)
         | Refusal::NotLive(_)

@@ -35,14 +35,17 @@ pub fn reason(trouble: &Trouble, state: &State, volume: &str) -> String {
             };
             let held = named(drives, state);
             if *here < fragments.data.into() {
-                let back = match drives.iter().any(|drive| may_return(*drive, state)) {
-                    true => comeback(drives, state),
-                    false => format!("`tepal volume accept-loss {volume}` says what that costs"),
-                };
                 let data = fragments.data;
-                return format!(
-                    "reads and writes wait: {data} fragments are needed, and only {here} {copies} here without {held}: {back}"
-                );
+                return match drives.iter().any(|drive| may_return(*drive, state)) {
+                    true => format!(
+                        "reads and writes wait: {data} fragments are needed, and only {here} {copies} here without {held}: {}",
+                        comeback(drives, state)
+                    ),
+                    false => format!(
+                        "what was given up of it can be read, as zeros, and writes there wait: {data} fragments are needed, and only {here} \
+                         {copies} here without {held}: add drives, to which fragments go by themselves"
+                    ),
+                };
             }
             let copy =
                 format!("copy the volume to other drives: `tepal volume export {volume} | tepal volume import NEW`");

@@ -4,7 +4,7 @@
 use super::health_text;
 use std::collections::BTreeSet;
 use tepal_metadata::{ColumnRecord, DriveState, HolderRecord, MapRecord, State, VolumeRecord};
-use tepal_model::{DriveId, Fragments};
+use tepal_model::DriveId;
 
 pub struct MissingCopies {
     /// Whose.
@@ -16,6 +16,8 @@ pub struct MissingCopies {
 struct Fewest {
     there: usize,
     of: usize,
+    /// So many give back what was written.
+    needed: usize,
     /// How many more may be lost.
     spare: usize,
     are_copies: bool,
@@ -25,8 +27,7 @@ struct Fewest {
 /// parts, none if it's lost or waits.
 pub fn losses_left(state: &State, record: &VolumeRecord) -> usize {
     let of_map = |map: &MapRecord| {
-        let quorum = map.layout.quorum().map(|quorum| quorum.thresholds().answers);
-        let needed = usize::from(quorum.unwrap_or(map.layout.fragments().data));
+        let needed = needed_of(map);
         let has_all = |holder: &HolderRecord| {
             holder.status.is_complete()
                 && state.drives.get(&holder.drive).is_some_and(|drive| drive.state == DriveState::Up)
@@ -37,21 +38,27 @@ pub fn losses_left(state: &State, record: &VolumeRecord) -> usize {
     state.maps_of(record).map(|map| of_map(map)).min().unwrap_or(0)
 }
 
+/// So many copies or fragments give back what was written.
+fn needed_of(map: &MapRecord) -> usize {
+    let quorum = map.layout.quorum().map(|quorum| quorum.thresholds().answers);
+    usize::from(quorum.unwrap_or(map.layout.fragments().data))
+}
+
 impl MissingCopies {
     pub fn of(state: &State, record: &VolumeRecord) -> Option<Self> {
         let is_there = |drive: DriveId| {
             let agreed = state.drives.get(&drive).map(|drive| drive.state);
             matches!(agreed, Some(DriveState::Up | DriveState::Behind))
         };
-        let columns =
-            || state.maps_of(record).flat_map(|map| map.columns.iter().map(|column| (column, map.layout.fragments())));
+        let columns = || state.maps_of(record).flat_map(|map| map.columns.iter().map(move |column| (column, &**map)));
         let holders = |column: &'_ ColumnRecord| column.holders.iter().map(|holder| holder.drive).collect::<Vec<_>>();
         let drives: BTreeSet<DriveId> =
             columns().flat_map(|(column, _)| holders(column)).filter(|drive| !is_there(*drive)).collect();
         let spare = losses_left(state, record);
-        let fewest = |(column, fragments): (&ColumnRecord, Fragments)| {
+        let fewest = |(column, map): (&ColumnRecord, &MapRecord)| {
             let there = holders(column).into_iter().filter(|drive| is_there(*drive)).count();
-            Fewest { there, of: column.holders.len(), spare, are_copies: fragments.are_copies() }
+            let are_copies = map.layout.fragments().are_copies();
+            Fewest { there, of: column.holders.len(), needed: needed_of(map), spare, are_copies }
         };
         let fewest =
             columns().map(fewest).filter(|fewest| fewest.there < fewest.of).min_by_key(|fewest| fewest.there)?;
@@ -60,21 +67,18 @@ impl MissingCopies {
 
     /// Those that are named already aren't named again.
     pub fn add_to(&self, reason: &mut Vec<String>, state: &State) {
-        let Fewest { there, of, spare, are_copies } = self.fewest;
+        let Fewest { there, of, needed, spare, are_copies } = self.fewest;
         // Of what has none, it's told what its requests do.
         if there > 0 {
-            let what = match (are_copies, there) {
-                (true, 1) => "copy is",
-                (true, _) => "copies are",
-                (false, 1) => "fragment is",
-                (false, _) => "fragments are",
-            };
+            let what = if are_copies { "copies" } else { "fragments" };
+            let are = if there == 1 { "is" } else { "are" };
             let outlives = match spare {
+                _ if there < needed => format!("{needed} are needed"),
                 0 => "no more may be lost".to_owned(),
                 1 => "one more may be lost".to_owned(),
                 more => format!("{more} more may be lost"),
             };
-            reason.push(format!("of some of it, {there} of {of} {what} there, and {outlives}"));
+            reason.push(format!("of some of it, {there} of {of} {what} {are} there, and {outlives}"));
         }
         for drive in &self.drives {
             if !health_text::is_named(*drive, reason) {

@@ -22,8 +22,8 @@ use room::Room;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
-    Command, DriveRecord, DriveState, DriveUse, JoinRecord, MapRecord, MigrationRecord, ProposeError, ServerState,
-    State,
+    Command, CopyStatus, DriveRecord, DriveState, DriveUse, HolderRecord, JoinRecord, MapRecord, MigrationRecord,
+    ProposeError, ServerState, State,
 };
 use tepal_model::{DriveId, MapId, MigrationStage};
 use tepal_placement::{Candidate, Move, moves};
@@ -250,7 +250,8 @@ fn is_left(state: &State, map: MapId, column: usize) -> bool {
     holders.is_some_and(|holders| !holders.iter().all(|holder| is_failed(holder.drive)))
 }
 
-/// Whether so much of a column is here that another drive can be given its part. Else a move waits, and takes no other one's turn.
+/// Whether so much of a column is here that another drive can be given its part, or all that isn't here is given up. Else a move waits,
+/// and takes no other one's turn.
 fn has_enough(state: &State, map: MapId, column: usize) -> bool {
     let Some(record) = state.maps.get(&map) else { return false };
     let is_here = |id: DriveId| {
@@ -258,8 +259,10 @@ fn has_enough(state: &State, map: MapId, column: usize) -> bool {
         drive.is_some_and(|drive| matches!(drive.state, DriveState::Up | DriveState::Behind))
     };
     let holders = record.columns.get(column).map_or(&[][..], |column| &column.holders);
-    let complete = holders.iter().filter(|holder| holder.status.is_complete() && is_here(holder.drive));
-    complete.count() >= usize::from(record.layout.fragments().data)
+    let (complete, others): (Vec<&HolderRecord>, Vec<&HolderRecord>) =
+        holders.iter().partition(|holder| holder.status.is_complete() && is_here(holder.drive));
+    let are_given_up = || others.iter().all(|holder| matches!(holder.status, CopyStatus::GivenUp(_)));
+    complete.len() >= usize::from(record.layout.fragments().data) || (!complete.is_empty() && are_given_up())
 }
 
 /// Calls moves off that can't come to their end.

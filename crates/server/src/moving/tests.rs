@@ -211,6 +211,39 @@ async fn what_only_a_lost_drive_had_is_moved_nowhere() {
 /// Story: a raid5 volume had lost two of three drives. Its columns joined the new drive and waited, as many as may move to a drive at once,
 /// and a mirror beside them that had a whole copy got no second one.
 #[tokio::test(flavor = "current_thread")]
+async fn what_is_given_up_of_a_code_gets_other_drives() {
+    let cluster = cluster(&[1, 1, 1, 1], "ec:2+1").await;
+    for drive in [31, 41] {
+        cluster.becomes(drive, DriveState::Failed).await;
+    }
+    cluster.add(5, 1).await;
+    let map = MapId(1);
+    let lost: Vec<usize> = {
+        let state = cluster.state();
+        let is_left = |holder: &&HolderRecord| state.drives[&holder.drive].state == DriveState::Up;
+        let columns = state.maps[&map].columns.iter().enumerate();
+        let lost = columns.filter(|(_, column)| column.holders.iter().filter(is_left).count() == 1);
+        lost.map(|(number, _)| number).collect()
+    };
+    assert!(!lost.is_empty() && !lost.iter().any(|&column| has_enough(&cluster.state(), map, column)));
+    let is_of_lost =
+        |command: &Command| matches!(command, Command::BeginMove { column, .. } if lost.contains(&(*column as usize)));
+    assert!(!cluster.next(&[]).iter().any(is_of_lost));
+    let volume = cluster.state().volume_named("v").expect("it's there").id;
+    cluster.done(Command::AcceptLoss { volume }).await;
+    assert!(lost.iter().all(|&column| has_enough(&cluster.state(), map, column)));
+    // Each drive takes a few at a time, of any columns.
+    while !cluster.next(&[]).iter().any(is_of_lost) {
+        let command = cluster.next(&[]).into_iter().next().expect("a move, until none of these is left");
+        let Command::BeginMove { map, column, to, .. } = command else { panic!("{command:?}") };
+        cluster.done(command).await;
+        let (state, view) = (cluster.state(), cluster.state().view());
+        let since = state.maps[&map].columns[column as usize].joining.expect("it was just begun").since;
+        cluster.done(Command::FinishMove { map, column, to, since, view }).await;
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
 async fn a_column_with_too_few_fragments_takes_no_others_turn() {
     let cluster = cluster(&[1, 1, 1], "ec:2+1").await;
     let (name, layout, pool) = ("w".to_owned(), Some("mirror:2".to_owned()), DEFAULT_POOL.to_owned());

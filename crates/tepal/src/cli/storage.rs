@@ -549,7 +549,9 @@ pub enum VolumeCommand {
     /// Have what is left of a volume served as it is, where only drives that failed had all that was acknowledged
     #[command(after_help = "Examples:\n  tepal volume accept-loss test\n  tepal volume accept-loss test --force\n\n\
         Without --force it changes nothing, and says which bytes may miss writes that were acknowledged. With --force, older copies of \
-        these bytes are served from then on, where there are some. There is no way back: if a drive may still return, bring it back instead.")]
+        these bytes are served from then on, where there are some. Where fewer fragments are left than an erasure code needs, the bytes are \
+        zeros from then on, and take no room: `tepal volume export --keep-going` saves all else before. There is no way back: if a drive may \
+        still return, bring it back instead.")]
     AcceptLoss {
         /// The volume's name
         #[arg(value_parser = value::name)]

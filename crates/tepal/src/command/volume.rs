@@ -26,7 +26,8 @@ pub enum VolumeError {
     #[error("of volume '{0}' nothing is lost with drives that failed: there is nothing to accept")]
     NothingLost(String),
     #[error(
-        "requests for {bytes} of volume '{volume}' fail: with --force the newest copies left of that are served as they are"
+        "requests for {bytes} of volume '{volume}' fail: with --force the newest copies left of that are served as they are, and it becomes \
+         zeros where an erasure code has too few fragments left"
     )]
     LossNotAccepted { volume: String, bytes: String },
     #[error(
@@ -165,7 +166,10 @@ fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Resu
     }
     let bytes = output::size(loss.bytes);
     if !force {
-        let lost = format!("{bytes} of volume {name} may miss writes that were acknowledged: {}", ranges(&loss.ranges));
+        let lost = format!(
+            "{bytes} of volume {name} may miss writes that were acknowledged, or become zeros: {}",
+            ranges(&loss.ranges)
+        );
         output.show(&loss, |_| lost)?;
         return Err(VolumeError::LossNotAccepted { volume: name.to_owned(), bytes }.into());
     }
@@ -174,7 +178,9 @@ fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Resu
     if still.bytes < accepted.bytes {
         output.show(&accepted, |loss| {
             let (lost, bytes) = (ranges(&loss.ranges), output::size(loss.bytes - still.bytes));
-            format!("volume {name} is served as it is: {bytes} of it may miss writes that were acknowledged: {lost}")
+            format!(
+                "volume {name} is served as it is: {bytes} of it may miss writes that were acknowledged, or are zeros: {lost}"
+            )
         })?;
     }
     match still.bytes {

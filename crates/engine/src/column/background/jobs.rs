@@ -26,6 +26,7 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
     CountStandIns,
+    ListGivenUp,
     Resolve(u64),
     Note { at: usize },
     List { at: usize },
@@ -148,6 +149,7 @@ impl<W: World> Group<W> {
                     self.count_stand_ins().await;
                     Ok(())
                 }
+                Some(Job::ListGivenUp) => self.list_given_up().await,
                 Some(Job::Resolve(region)) => self.resolve(region).await,
                 Some(Job::Note { at }) => self.note(at).await,
                 Some(Job::List { at }) => self.list(at).await,
@@ -222,7 +224,11 @@ impl<W: World> Group<W> {
         if state.members.stand_ins().next().is_some() && !state.jobs.counting {
             return Some(Job::CountStandIns);
         }
-        let possible = |region: u64| matches!(state.members.clean(region), RegionState::Clean(_));
+        if !state.has_listed_given_up() && !postponed.contains(&Job::ListGivenUp) {
+            return Some(Job::ListGivenUp);
+        }
+        let possible =
+            |region: u64| matches!(state.members.clean(region), RegionState::Clean(_) | RegionState::GivenUp);
         let now = |region: u64, job: Job| !postponed.contains(&job) && possible(region);
         if let Some(&region) = state.unsure.regions.iter().find(|&&region| now(region, Job::Resolve(region))) {
             return Some(Job::Resolve(region));

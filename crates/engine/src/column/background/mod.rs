@@ -2,6 +2,7 @@
 //! have been made equal.
 
 mod catch_up;
+mod given_up;
 mod jobs;
 mod resolve;
 

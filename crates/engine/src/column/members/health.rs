@@ -116,7 +116,18 @@ impl<W: World> Group<W> {
                     false => wanting.all.extend(wanted.map(|member| member.id)),
                 }
             }
-            RegionState::Lost => wanting.lost.extend(members.wanted(region).map(|member| member.id)),
+            RegionState::Lost => {
+                // Of fragments, some are here, and are too few.
+                let (failed, others): (Vec<_>, Vec<_>) = members.wanted(region).partition(is_failed);
+                let lost = if failed.is_empty() { others } else { failed };
+                wanting.lost.extend(lost.iter().map(|member| member.id));
+            }
+            RegionState::GivenUp => {
+                let holds = |member: &&Member<W>| !member.joins() && !member.missed.contains(region);
+                let here = members.list.iter().filter(holds).filter(|member| member.drive().is_some()).count();
+                wanting.fewest = Some(wanting.fewest.map_or(here, |fewest| fewest.min(here)));
+                wanting.writes.extend(members.list.iter().filter(is_failed).map(|member| member.id));
+            }
         }
     }
 }

@@ -119,7 +119,7 @@ impl<W: World> State<W> {
         let Some(joins) = self.members.list.iter().find(|member| member.joins()) else { return false };
         let has_all = joins.drive().is_some() && joins.noted && joins.missed.is_empty();
         let is_leaving = |member: &Member<W>| matches!(member.presence, Presence::Leaving | Presence::Unheard);
-        let is_settled = self.unsure.regions.is_empty() && self.members.is_known();
+        let is_settled = self.unsure.regions.is_empty() && self.members.is_known() && self.has_listed_given_up();
         has_all && is_settled && !self.members.list.iter().any(is_leaving) && !self.served.removed
     }
 }

@@ -293,6 +293,8 @@ pub enum RegionState {
     Waiting,
     /// No clean copy is left: the drive that had it is retired.
     Lost,
+    /// The same of fragments, of which too few are left. And an operator has accepted that: nothing is held there any more.
+    GivenUp,
 }
 
 pub struct Members<W: World> {
@@ -370,8 +372,10 @@ impl<W: World> Members<W> {
             }
             if self.needed > 1 {
                 let may_be_here = |member: &&Member<W>| is_clean(member) && may_return(member);
+                let mut failed = self.list.iter().filter(|member| is_clean(member) && !may_return(member)).peekable();
                 return match self.are_enough(self.list.iter().filter(may_be_here)) {
                     true => RegionState::Waiting,
+                    false if failed.peek().is_some() && failed.all(Member::is_given_up) => RegionState::GivenUp,
                     false => RegionState::Lost,
                 };
             }
@@ -412,6 +416,18 @@ impl<W: World> Members<W> {
                 |member: &Member<W>| (member.order() != newest, member.dropped_tail(), left(member), is_far(member));
             copies.sort_by_cached_key(|&at| order(&self.list[at]));
         }
+    }
+
+    /// Whether what no member missed is given up.
+    pub fn has_given_up(&self) -> bool {
+        self.clean(NOT_MISSED) == RegionState::GivenUp
+    }
+
+    /// Whether each member that holds anything of the column is here, or won't return.
+    pub fn are_all_here(&self) -> bool {
+        let is_told =
+            |member: &Member<W>| matches!(member.presence, Presence::Here(_) | Presence::Failed) || member.joins();
+        self.list.iter().all(is_told)
     }
 
     /// The copy that is served as it is, where no copy that counts is left.

@@ -230,7 +230,7 @@ impl<W: World> Group<W> {
         let mut regions = self.shared.column.regions(blocks.first, blocks.count);
         let is_clean = |at: usize, region| match state.members.clean(region) {
             RegionState::Clean(clean) => clean.contains(&at),
-            RegionState::Waiting | RegionState::Lost => false,
+            RegionState::Waiting | RegionState::Lost | RegionState::GivenUp => false,
         };
         let here =
             state.members.list.iter().enumerate().filter_map(|(at, member)| Some((at, member.drive()?.local()?)));

@@ -2,12 +2,13 @@
 
 use super::migrations::{Going, SOURCE, TARGET};
 use super::*;
-use crate::column::Blocks;
+use crate::column::{Blocks, Group};
 use crate::epochs::Subject;
+use crate::protocol::Kept;
 use crate::servers::follow::ClusterView;
 use crate::volume::Within;
 use crate::{Laid, Migration};
-use tepal_model::{CHUNK, Ranges};
+use tepal_model::{CHUNK, EXTENT, Ranges};
 
 const V: VolumeId = VolumeId(1);
 const BORDER: u64 = CHUNK / BLOCK;
@@ -182,5 +183,35 @@ fn what_a_volume_grows_by_is_of_its_last_range() {
         rig.volume.clear_past_end().await.unwrap();
         rig.volume.resize(size + CHUNK);
         assert_eq!(rig.read(size / BLOCK + 2).await, Ok(0));
+    });
+}
+
+/// Story: of rows in place it was asked by their own numbers, which are greater than those of any block, whether the map still has
+/// them. That was another range, in another map: so the scrub passed over rotten fragments, and called the drive mended.
+#[test]
+fn rot_in_place_is_mended_in_each_range() {
+    told(|world| async move {
+        for way in [("mirror:2", "ec:2+1"), ("ec:2+1", "mirror:2;extent=4K")] {
+            let (going, begins) = second_chunk_goes(world.clone(), way).await;
+            let rig = &going.rig;
+            rig.write(0, 1, 2 * BORDER as usize).await.unwrap();
+            going.follow(begins);
+            arrives(&going).await;
+            let is_destaged = |group: &Group<SimWorld>| group.shared.log.is_known_empty();
+            while !rig.volume.groups().iter().filter(|group| group.shared.kept == Kept::Stripes).all(is_destaged) {
+                rig.world.sleep(Duration::from_millis(100)).await;
+            }
+            let drive = rig.engine.drive(DriveId(1)).unwrap();
+            let (slots, start) = (u64::from(drive.geometry().slots), drive.geometry().slots_start);
+            (0..slots).for_each(|slot| rig.disks[0].rot(start + slot * EXTENT));
+            let found = rig.volume.scrub(|_| {}).await.unwrap();
+            assert!(found.repaired > 0 && found.lost.is_empty() && found.unrepaired.is_empty(), "{found:?}");
+            let again = rig.volume.scrub(|_| {}).await.unwrap();
+            assert_eq!(again.repaired, 0, "the first one left {} blocks, {way:?}", again.repaired);
+            let left = drive.scrub(None, |_| std::future::ready(())).await.unwrap();
+            assert_eq!(left.damaged, [], "{way:?}");
+            rig.lose(1).await;
+            holds(&going, |_| 1).await;
+        }
     });
 }

@@ -223,7 +223,7 @@ impl<W: World> Group<W> {
         let leaving = state.members.list.iter().any(|m| matches!(m.presence, Presence::Leaving | Presence::Unheard));
         let enough = match state.members.clean(region) {
             RegionState::Clean(copies) => state.members.sure(&copies) >= self.shared.min_copies,
-            RegionState::Waiting => false,
+            RegionState::Waiting | RegionState::GivenUp => false,
             RegionState::Lost => {
                 let (first, count) = self.shared.column.blocks_of(region);
                 return Some(Plan::Refuse(lost(Blocks::new(first, count))));

@@ -171,7 +171,7 @@ impl<W: World> Group<W> {
                     // First it's decided what the log has.
                     RegionState::Clean(_) if !state.unsure.regions.contains(&stripe.region()) => {}
                     RegionState::Lost => return Err(Stuck::Failed(lost(blocks))),
-                    RegionState::Clean(_) | RegionState::Waiting => {
+                    RegionState::Clean(_) | RegionState::Waiting | RegionState::GivenUp => {
                         return Err(Stuck::Waits(Group::next_change(&mut state)));
                     }
                 }

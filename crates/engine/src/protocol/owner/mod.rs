@@ -22,6 +22,7 @@
 
 mod destage;
 mod gather;
+mod give_up;
 mod log;
 mod read;
 mod rebuild;

@@ -39,12 +39,17 @@ impl<W: World> Group<W> {
         for (first, count) in column.cut(blocks.first, blocks.count) {
             let clean = match state.members.clean(column.region_of(first)) {
                 RegionState::Clean(clean) => clean,
+                // Nothing is held there: any member stands for that.
+                RegionState::GivenUp => {
+                    let here = state.members.list.iter().position(|member| member.drive().is_some());
+                    here.into_iter().collect()
+                }
                 state => return Err(state),
             };
             for unit in Blocks::new(first, count).pieces(ROWS) {
                 let (fragment, _) = Stripe::of(column, unit.first).locate(unit);
                 let is_it = |at: &&usize| state.members.list[**at].fragment == fragment;
-                let at = clean.iter().find(is_it).copied().unwrap_or(clean[0]);
+                let at = clean.iter().find(is_it).or(clean.first()).copied().ok_or(RegionState::Waiting)?;
                 let drive = state.members.list[at].drive().cloned().ok_or(RegionState::Waiting)?;
                 parts.push(Part { at, drive, blocks: unit, seen: seen.clone() });
             }
@@ -79,7 +84,9 @@ impl<W: World> Group<W> {
         for (nth, part) in parts.iter().enumerate() {
             let stripe = Stripe::of(column, part.blocks.first);
             let (fragment, rows) = stripe.locate(part.blocks);
-            let is_direct = !state.is_logged(&log, stripe.number) && state.members.list[part.at].fragment == fragment;
+            let is_direct = !state.is_logged(&log, stripe.number)
+                && state.members.list[part.at].fragment == fragment
+                && state.members.clean(stripe.region()) != RegionState::GivenUp;
             let first = stripe.rows(&rows).first;
             let end = first + part.blocks.count;
             match last[part.at] {
@@ -121,6 +128,10 @@ impl<W: World> Group<W> {
         let (fragment, rows) = stripe.locate(part.blocks);
         let is_direct = {
             let state = self.lock();
+            if state.members.clean(stripe.region()) == RegionState::GivenUp {
+                let zeros = Buffer::zeroed((part.blocks.count * BLOCK) as usize).freeze();
+                return Ok(Segments::from_iter([zeros]));
+            }
             let is_logged = state.is_logged(&self.shared.log.lock(), stripe.number);
             !is_logged && state.members.list[part.at].fragment == fragment
         };

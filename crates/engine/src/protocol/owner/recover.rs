@@ -37,6 +37,9 @@ pub(super) struct Has {
 impl<W: World> Group<W> {
     /// Makes the fragments of a region whole.
     pub(super) async fn make_stripes_whole(&self, region: u64, why: Why) -> Result<(), Stuck> {
+        if self.lock().members.clean(region) == RegionState::GivenUp {
+            return self.empty_region(region).await;
+        }
         self.equalise_region(region, why).await?;
         let (first, count) = self.shared.column.blocks_of(region);
         for stripe in Stripe::touched(&self.shared.column, Blocks::new(first, count)) {
@@ -62,7 +65,9 @@ impl<W: World> Group<W> {
                         return Err(Stuck::Waits(Group::next_change(&mut state)));
                     }
                     RegionState::Clean(_) => {}
-                    RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
+                    RegionState::Waiting | RegionState::GivenUp => {
+                        return Err(Stuck::Waits(Group::next_change(&mut state)));
+                    }
                     RegionState::Lost => return Err(Stuck::Failed(lost(stripe.blocks()))),
                 }
             }
@@ -197,7 +202,7 @@ impl<W: World> Group<W> {
     }
 
     /// Has a member have nothing of some rows in this line. `taken` are the requests that the rows have taken then.
-    async fn uncover_run(&self, copy: &Copy<W>, rows: &Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
+    pub(super) async fn uncover_run(&self, copy: &Copy<W>, rows: &Range<u64>, taken: &[Taken]) -> Result<(), Failed> {
         self.check_line(copy)?;
         let run = (self.shared.column.map, copy.place + rows.start, rows.end - rows.start);
         let taking = copy.taking(Saying::Those(taken), rows.clone());

@@ -23,6 +23,10 @@ impl<W: World> Group<W> {
         for part in parts {
             let (_, rows) = Stripe::of(column, part.blocks.first).locate(part.blocks);
             let stripe = Stripe::of(column, part.blocks.first);
+            if self.is_given_up(stripe) {
+                add_runs(&mut runs, part.blocks.count, &BTreeSet::new());
+                continue;
+            }
             loop {
                 let since = self.shared.log.lock().changes();
                 let logged = self.logged_blocks(part.blocks, &part.seen).await?;
@@ -51,6 +55,10 @@ impl<W: World> Group<W> {
         for Part { drive, blocks, seen, .. } in parts {
             let stripe = Stripe::of(column, blocks.first);
             let (_, rows) = stripe.locate(*blocks);
+            if self.is_given_up(stripe) {
+                add_runs(&mut runs, blocks.count, &BTreeSet::new());
+                continue;
+            }
             let keeper = self.keeper(stripe.region())?;
             let logged = self.changed_at(&keeper, *blocks, (before, seen)).await;
             let mut changed = logged.map_err(|error| failed(&keeper, error))?;
@@ -59,6 +67,11 @@ impl<W: World> Group<W> {
             add_runs(&mut runs, blocks.count, &changed);
         }
         Ok(runs)
+    }
+
+    /// Whether nothing is held of a stripe, as too little of it was left.
+    fn is_given_up(&self, stripe: Stripe) -> bool {
+        self.lock().members.clean(stripe.region()) == RegionState::GivenUp
     }
 
     /// Which of these blocks haven't taken a request; `None` if drives have left. Requests are noted in the log, and in place where the

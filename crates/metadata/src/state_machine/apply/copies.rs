@@ -6,7 +6,7 @@
 //! it misses.
 
 use super::Draft;
-use crate::command::{COPIES_COUNTED, ColumnCopies, Reply};
+use crate::command::{CODES_GIVEN_UP, COPIES_COUNTED, ColumnCopies, Reply};
 use crate::record::{ColumnRecord, CopyStatus, DriveState, HolderRecord, MapRecord};
 use crate::refusal::Refusal;
 use std::cmp::Reverse;
@@ -60,15 +60,18 @@ impl Draft {
     }
 
     /// One of the copies that are left counts as complete, where those that were have failed: whatever the others have besides, that one is
-    /// right. And regions that only failed drives had are what that copy has.
+    /// right. And regions that only failed drives had are what that copy has. Regions of which too few fragments are left are given up.
     pub(super) fn accept_loss(&mut self, volume: VolumeId) -> Result<Reply, Refusal> {
         let record = self.state.volumes.get(&volume).cloned().ok_or(Refusal::NoVolumeId(volume))?;
         let view = self.state.view() + 1;
         let maps: Vec<MapId> = self.state.maps_of(&record).map(|map| map.id).collect();
         let mut given_up = 0;
-        // Fewer fragments than a code needs give back nothing.
-        let are_copies = |map: &MapId| self.state.maps.get(map).is_none_or(|map| map.layout.fragments().are_copies());
-        let maps: Vec<MapId> = maps.into_iter().filter(are_copies).collect();
+        // Servers of before don't know what to do with fragments that are given up, and gateways go by no such word.
+        let is_served_by_it = |map: &MapRecord| {
+            map.layout.quorum().is_none() && (self.version >= CODES_GIVEN_UP || map.layout.fragments().are_copies())
+        };
+        let maps: Vec<MapId> =
+            maps.into_iter().filter(|map| self.state.maps.get(map).is_some_and(|map| is_served_by_it(map))).collect();
         for (map, column, mut column_record) in self.columns_where(|map, _| maps.contains(&map)) {
             let has_failed = |holder: &HolderRecord| self.has_failed(holder.drive);
             for holder in column_record.holders.iter_mut().filter(|holder| has_failed(holder)) {
@@ -91,19 +94,6 @@ impl Draft {
                 }
             }
             self.put_column_if_changed(map, column, column_record);
-        }
-        let is_beyond_code = |map: &MapRecord| {
-            let fragments = map.layout.fragments();
-            let has_too_few = |column: &ColumnRecord| {
-                let (failed, left): (Vec<&HolderRecord>, Vec<&HolderRecord>) =
-                    column.holders.iter().partition(|holder| self.has_failed(holder.drive));
-                let complete = left.iter().filter(|holder| holder.status.is_complete()).count();
-                !failed.is_empty() && complete < usize::from(fragments.data)
-            };
-            !fragments.are_copies() && map.columns.iter().any(has_too_few)
-        };
-        if given_up == 0 && self.state.maps_of(&record).any(|map| is_beyond_code(map)) {
-            return Err(Refusal::NoOlderCopies(record.name.clone()));
         }
         if given_up == 0 {
             return Err(Refusal::NothingLost { name: record.name.clone() });

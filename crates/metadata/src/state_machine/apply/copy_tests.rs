@@ -2,7 +2,7 @@
 
 use super::tests::{cluster, create, done, refused, server_state, set};
 use super::*;
-use crate::command::{COPIES_COUNTED, ColumnCopies};
+use crate::command::{CODES_GIVEN_UP, COPIES_COUNTED, ColumnCopies};
 use crate::record::{CopyStatus, DriveState, RebuildRecord, ServerState};
 
 /// A cluster of three servers with one drive each, and a volume with a copy on each.
@@ -128,7 +128,7 @@ fn the_newest_copies_left_are_complete_once_their_loss_is_accepted() {
 
 /// Story: of a raid5 volume one drive had missed writes, and another one was removed. `accept-loss` said that nothing was lost.
 #[test]
-fn a_code_with_too_few_complete_fragments_has_no_older_ones() {
+fn fragments_that_failed_are_given_up_where_too_few_are_complete() {
     let mut state = cluster(&[(1, 1), (2, 2), (3, 3)]);
     done(&mut state, create("v", "ec:2+1;domain=drive"));
     let volume = state.volume_named("v").unwrap().id;
@@ -139,7 +139,11 @@ fn a_code_with_too_few_complete_fragments_has_no_older_ones() {
     done(&mut state, set(2, DriveState::Missing, None));
     done(&mut state, set(3, DriveState::Behind, None));
     done(&mut state, set(2, DriveState::Failed, None));
-    assert_eq!(refused(&state, Command::AcceptLoss { volume }), Refusal::NoOlderCopies("v".to_owned()));
+    let passed = statuses(&state)[2];
+    let by_earlier = Proposal { version: CODES_GIVEN_UP - 1, ..Proposal::new(5, None, Command::AcceptLoss { volume }) };
+    assert_eq!(apply(&state, &by_earlier).unwrap_err(), nothing, "no server knew that of codes");
+    done(&mut state, Command::AcceptLoss { volume });
+    assert_eq!(statuses(&state), [CopyStatus::Complete, CopyStatus::GivenUp(state.view()), passed]);
 }
 
 /// Story: two older copies were both taken for complete once the loss of the newest was accepted. One of them had taken all writes since it

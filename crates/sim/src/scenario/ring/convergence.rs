@@ -205,6 +205,21 @@ impl Ring {
                 self.core.fail(format!("the {when} scrubs leave damage, though all is right: {mended:?}"));
             }
         }
+        self.nothing_is_damaged().await;
+    }
+
+    /// As drives find it by themselves, whatever scrubs of volumes told.
+    async fn nothing_is_damaged(&self) {
+        for node in self.all_nodes() {
+            let (id, Some(drive)) = (node.id(), node.drive()) else { continue };
+            let scrub = on_machine(&self.core, &node.world, "drive's scrub", async move {
+                drive.scrub(None, |_| std::future::ready(())).await
+            });
+            match scrub.await {
+                Ok(found) if found.damaged.is_empty() => {}
+                found => self.core.fail(format!("scrubs have left damage on the drive of {id}: {found:?}")),
+            }
+        }
     }
 
     /// `mended`: who has left nothing damaged on its drive, as it says.

@@ -95,7 +95,7 @@ impl<W: World> Group<W> {
         let clean = match state.members.clean_copies(&self.shared.column, self.shared.column.region_of(block)) {
             RegionState::Clean(clean) => clean,
             RegionState::Waiting => return Err(Failed::Away),
-            RegionState::Lost => return Ok(Vec::new()),
+            RegionState::Lost | RegionState::GivenUp => return Ok(Vec::new()),
         };
         let copies = clean.into_iter().filter_map(|at| self.copy(&state, at, block));
         Ok(copies.filter(|copy| copy.drive.id() != id).collect())

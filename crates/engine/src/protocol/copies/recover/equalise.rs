@@ -92,7 +92,7 @@ impl<W: World> Group<W> {
         state.serves().map_err(Stuck::Failed)?;
         let clean = match state.members.clean_copies(&self.shared.column, self.shared.column.region_of(blocks.first)) {
             RegionState::Clean(clean) => clean,
-            RegionState::Waiting => return Err(Stuck::Waits(Group::next_change(&mut state))),
+            RegionState::Waiting | RegionState::GivenUp => return Err(Stuck::Waits(Group::next_change(&mut state))),
             RegionState::Lost => return Err(Stuck::Failed(lost(blocks))),
         };
         let copy = |at: usize| Some((at, self.copy(&state, at, blocks.first)?));

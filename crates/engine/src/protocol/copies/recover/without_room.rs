@@ -118,7 +118,7 @@ impl<W: World> State<W> {
             _ if self.members.list[at].joins() => Full::Joins(at),
             RegionState::Clean(clean) if clean.contains(&at) => Full::Clean,
             RegionState::Clean(_) => Full::Behind(at),
-            RegionState::Waiting | RegionState::Lost => Full::Away,
+            RegionState::Waiting | RegionState::Lost | RegionState::GivenUp => Full::Away,
         }
     }
 }
