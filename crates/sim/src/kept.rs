@@ -133,6 +133,16 @@ pub const KEPT: &[Kept] = &[
         23,
         "a returned drive's outdated word about another counted, and too few fragments seemed to be left",
     ),
+    kept(
+        "imported",
+        0,
+        "zeros written over half a block of the old place's left the other half of what came meanwhile",
+    ),
+    kept(
+        "imported",
+        70,
+        "a drive that was back led by a state of before it had left: others' notes of what it missed were given up",
+    ),
 ];
 
 #[cfg(test)]
