@@ -448,14 +448,14 @@ fn volumes_go_to_a_real_ceph_and_back() {
         let based: Vec<&str> = since.iter().flat_map(|since| ["--from-snap", since]).collect();
         let back = file(&format!("{name}.back"));
         run(rbd(&["export-diff", &there]).args(based).arg(&back));
-        import(&cluster, &["w"], &std::fs::read(&back).expect("there")).succeeded();
+        import(&cluster, &["w", "--from", "-", "--verify"], &std::fs::read(&back).expect("there")).succeeded();
         assert!(bytes(&cluster, "w") == *content, "{name}");
         since = Some(name);
     }
     std::fs::write(file("image"), exported(&cluster, &["send", "z", "--as", "rbd"])).expect("space");
     run(rbd(&["import", "--export-format", "2"]).arg(file("image")).arg(&all));
     run(rbd(&["export", "--export-format", "2", &all]).arg(file("image.back")));
-    import(&cluster, &["x"], &std::fs::read(file("image.back")).expect("there")).succeeded();
+    import(&cluster, &["x", "--from", "-", "--verify"], &std::fs::read(file("image.back")).expect("there")).succeeded();
     for volume in ["w", "x"] {
         for (name, content) in &history {
             assert!(bytes(&cluster, &format!("{volume}@{name}")) == *content, "{volume}@{name}");
