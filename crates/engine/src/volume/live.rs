@@ -331,6 +331,15 @@ fn in_blocks(bytes: Range<u64>, runs: Vec<(u64, bool)>) -> Vec<(u64, bool)> {
 }
 
 #[cfg(test)]
+impl<W: World> Volume<W> {
+    /// As if it had been opened so.
+    pub(crate) fn imports(&self, live: Arc<Live>) {
+        *self.shared.importing.now.lock().expect("nothing panics while it holds it") = Some(live);
+        self.shared.importing.is.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -348,14 +357,5 @@ mod tests {
         assert_eq!(runs(1000, 9000, &[(96, false), (7904, true)]), [(3096, false), (4904, true)]);
         assert_eq!(runs(0, 8192, &[(5000, true)]), [(4096, true)], "the rest isn't told");
         assert_eq!(runs(0, 8192, &[(100, true)]), [(4096, false)], "nothing is known of a block");
-    }
-}
-
-#[cfg(test)]
-impl<W: World> Volume<W> {
-    /// As if it had been opened so.
-    pub(crate) fn imports(&self, live: Arc<Live>) {
-        *self.shared.importing.now.lock().expect("nothing panics while it holds it") = Some(live);
-        self.shared.importing.is.store(true, Ordering::Release);
     }
 }
