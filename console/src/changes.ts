@@ -120,6 +120,16 @@ export const resumeMigration = (name: string): Change => ({
   send: () => send("POST", volumePath(name, "resume")),
 });
 
+export const pauseImport = (name: string): Change => ({ ...pauseMigration(name), about: "Nothing is copied until it's resumed; the volume is used as before." });
+
+export const cancelImport = (name: string): Change => ({
+  title: `Cancel the import of ${name}`,
+  about: "Where it comes from isn't read any more: what isn't here yet can't be read, until it's resumed.",
+  verb: "Call it off",
+  command: () => command("volume", "cancel", name),
+  send: () => send("POST", volumePath(name, "cancel")),
+});
+
 export const cancelMigration = (name: string): Change => ({
   title: `Cancel the change of ${name}`,
   about: "What has gone comes back, a part at a time.",

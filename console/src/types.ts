@@ -100,7 +100,15 @@ export interface Volume {
   created_unix_ms: number;
   snapshots: Snapshot[];
   migration: Migration | null;
+  live: LiveImport | null;
   recovery: { busy_regions: number; stale_regions: number; bytes_per_second: number };
+}
+export interface LiveImport {
+  from: string;
+  state: "running" | "paused" | "cancelled";
+  done_bytes: number;
+  total_bytes: number;
+  reason: string | null;
 }
 export interface Scrub {
   state: "never" | "running" | "done" | "failed";

@@ -1,6 +1,7 @@
 // Changes made in the browser, each looked at from the command line; and text that tries to be more than text.
 
-import { mkdirSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { existsSync, mkdirSync } from "node:fs";
 import { apis, becomes, change, check, dialog, folder, go, json, open, same, signIn, stories, tepal, typed } from "./browser.mjs";
 
 const heading = (page, name) => page.getByRole("heading", { level: 1, name, exact: true }).waitFor();
@@ -80,6 +81,36 @@ async function migration(browser) {
   same(json("volume", "show", "mover").layout, "stripe", "its layout");
 }
 
+async function imported(browser) {
+  const [disk, socket] = [`${folder}/old.raw`, `${folder}/old.sock`];
+  typed(`head -c 24M /dev/urandom > '${disk}'`);
+  const slow = ["--object", "throttle-group,id=t,x-bps-total=1048576", "--image-opts", `driver=throttle,throttle-group=t,file.driver=file,file.filename=${disk}`];
+  const old = spawn("qemu-nbd", ["--read-only", "--persistent", "--shared=0", "--socket", socket, ...slow], { stdio: "ignore" });
+  try {
+    await becomes(() => existsSync(socket), true, "the old place");
+    tepal("volume", "import", "moved", "--from", `nbd+unix:///?socket=${socket}`, "--live", "--no-wait", "--layout", "mirror:2");
+    const page = await open(browser);
+    await signIn(page);
+    await go(page, "volumes/moved");
+    await heading(page, "Volume moved");
+    const one = page.getByRole("region", { name: "Comes from" });
+    await one.getByText("running").first().waitFor();
+    await change(page, "Pause", {}, "Pause");
+    same(json("volume", "show", "moved").live.state, "paused", "the import");
+    await one.getByText("paused").first().waitFor();
+    await change(page, "Resume", {}, "Resume");
+    same(await change(page, "Cancel", {}, "Call it off"), "tepal volume cancel moved", "the command");
+    same(json("volume", "show", "moved").live.state, "cancelled", "the import");
+    await one.getByText("the rest can't be read").waitFor();
+    await change(page, "Resume", {}, "Resume");
+    await becomes(() => json("volume", "show", "moved").live, null, "the import");
+    await one.waitFor({ state: "detached" });
+    same(page.wrong, [], "what went wrong");
+  } finally {
+    old.kill();
+  }
+}
+
 async function drivesAndPools(browser) {
   const page = await open(browser);
   await signIn(page);
@@ -138,4 +169,4 @@ async function hostile(browser) {
   same(page.wrong, [], "what went wrong");
 }
 
-await stories({ volume, migration, drivesAndPools, hostile });
+await stories({ volume, migration, imported, drivesAndPools, hostile });

@@ -69,6 +69,7 @@ fn all_pages_are_reached_by_eye_ear_finger_and_key() {
 #[test]
 fn changes_in_the_browser_are_what_commands_see() {
     need_browser!();
+    crate::need!("qemu-nbd");
     let ring = ring();
     print!("{}", program::run_within(&mut browse(&ring, "changes.mjs"), LIMIT).succeeded());
 }

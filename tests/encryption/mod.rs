@@ -19,7 +19,7 @@ struct Encrypting {
     keys: TempDir,
 }
 
-fn create_key(keys: &Path, name: &str) -> Ended {
+pub fn create_key(keys: &Path, name: &str) -> Ended {
     program::run(Command::new(tepal()).args(["key", "create", name, "--keys"]).arg(keys))
 }
 
@@ -60,7 +60,7 @@ impl Encrypting {
 }
 
 /// How often a file has these words.
-fn count(file: &Path, words: &[u8]) -> usize {
+pub fn count(file: &Path, words: &[u8]) -> usize {
     let bytes = std::fs::read(file).expect("a file of the test's");
     bytes.windows(words.len()).filter(|window| window == &words).count()
 }

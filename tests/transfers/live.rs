@@ -2,6 +2,7 @@
 
 use super::{MIB, bytes};
 use crate::cluster::{Cluster, Plan};
+use crate::encryption::{count, create_key};
 use crate::nbd::{Nbd, mixed, noise};
 use crate::need;
 use crate::program::{self, Ended, until};
@@ -91,11 +92,13 @@ fn content() -> Vec<u8> {
 struct Client {
     model: Vec<u8>,
     random: u64,
+    /// Requests are in multiples of it.
+    sector: usize,
 }
 
 impl Client {
     fn new(seed: u64) -> Client {
-        Client { model: content(), random: seed }
+        Client { model: content(), random: seed, sector: 1 }
     }
 
     fn draw(&mut self, below: usize) -> usize {
@@ -104,9 +107,9 @@ impl Client {
     }
 
     fn acts(&mut self, disk: &mut Nbd) {
-        let lengths = [1, 700, 4096, 65_536, 300_000];
-        let length = lengths[self.draw(lengths.len())];
-        let mut at = self.draw(SIZE - length);
+        let lengths: [usize; 5] = [1, 700, 4096, 65_536, 300_000];
+        let length = lengths[self.draw(lengths.len())].next_multiple_of(self.sector);
+        let mut at = self.draw(SIZE - length) / self.sector * self.sector;
         if self.draw(2) == 0 {
             at = at / 4096 * 4096;
         }
@@ -275,4 +278,37 @@ fn an_import_goes_on_at_another_server_when_one_is_killed() {
     for server in 1..=3 {
         assert!(super::content(&mut ring.connect(server, "v")) == client.model, "at s{server}");
     }
+}
+
+/// Nothing of the old place is on drives as it is, though it's read there by clients and copied by servers.
+#[test]
+fn an_encrypted_volume_is_imported_while_its_client_uses_it() {
+    need!("qemu-nbd");
+    let keys = tempfile::tempdir().expect("a folder for temporary files");
+    create_key(keys.path(), "main").succeeded();
+    let arguments = vec!["--keys".to_owned(), keys.path().display().to_string()];
+    let mut cluster = Plan { arguments, ..Plan::default() }.up();
+    let mut old = Old::new(cluster.folder(), &content(), SLOW);
+    import(&cluster, &old, &["--layout", "mirror:2", "--key", "main"]).succeeded();
+    assert_eq!(cluster.volume("v")["key"], "main");
+    let mut client = Client { sector: 512, ..Client::new(5) };
+    for _ in 0..2 {
+        let mut disk = cluster.connect("v");
+        (0..60).for_each(|_| client.acts(&mut disk));
+        cluster.kill();
+        cluster.start();
+    }
+    let mut disk = cluster.connect("v");
+    while !cluster.volume("v")["live"].is_null() {
+        (0..20).for_each(|_| client.acts(&mut disk));
+    }
+    drop(disk);
+    old.kill();
+    assert!(bytes(&cluster, "v") == client.model);
+    cluster.scrub_finds_nothing("v");
+    let words = &content()[20 * MIB + 512..][..64];
+    assert_eq!(count(&old.folder.join("old.raw"), words), 1, "it's there to be found");
+    let drives: Vec<PathBuf> = (0..4).map(|number| cluster.drive(number).to_owned()).collect();
+    cluster.stop_and_check_drives();
+    assert!(drives.iter().all(|drive| count(drive, words) == 0));
 }

@@ -278,12 +278,52 @@ fn differences_for_another_volume_are_refused() {
     refused("v", &wed, "`tepal snapshot rollback v@tue` first");
     let error = import(&cluster, &["v", "--force"], &wed).failed();
     assert!(error.contains("rollback v@tue"), "{error}");
-    for option in [&["--size", "4M"][..], &["--layout", "stripe"], &["--from", "-", "--verify"]] {
+    for option in [&["--size", "4M"][..], &["--layout", "stripe"], &["--from", "-", "--backing"]] {
         let error = import(&cluster, &[&["v"], option].concat(), &wed).failed();
         assert!(error.contains("leave out --"), "{error}");
     }
     assert!(bytes(&cluster, "v")[900_000..900_512] == noise(1, 512));
     has_nights(&cluster, "v", &nights[..2]);
+}
+
+#[test]
+fn what_came_from_ceph_is_compared_on_request() {
+    let (cluster, nights) = (Plan::default().up(), nights());
+    let image = stream("nights.image");
+    let same = "the same there as where it came from";
+    let (said, _) = import(&cluster, &["v", "--from", "-", "--verify"], &image).succeeded();
+    assert!(String::from_utf8_lossy(&said).contains(same));
+    for (night, content) in &nights {
+        let said = verified(&cluster, "w", &stream(&format!("{night}.diff")), &[]).succeeded();
+        assert!(said.contains(same) && bytes(&cluster, "w") == *content, "{night}: {said}");
+    }
+    verified(&cluster, "v", &image, &["--resume"]).succeeded();
+    // What is there already isn't written again, and is compared.
+    for (night, seed, within) in [("mon", 1, 100), ("tue", 4, 7000), ("wed", 5, 0)] {
+        let written = nights_of(night).iter().find_map(|did| match did {
+            Wrote(at, length, with) if *with == seed => Some((*at, pattern(seed, *length))),
+            _ => None,
+        });
+        let (at, written) = written.expect("it's one of that night");
+        let place = image.windows(written.len()).position(|found| found == written).expect("all in one record");
+        let mut other = image.clone();
+        other[place + within] ^= 1;
+        let error = verified(&cluster, "v", &other, &["--resume"]).refused(1);
+        assert!(error.contains(&format!("snapshot 'v@{night}' differs")), "{error}");
+        assert!(error.contains(&format!("from byte {} on", at + within)), "{error}");
+    }
+    has_nights(&cluster, "v", &nights);
+}
+
+fn nights_of(name: &str) -> &'static [Did] {
+    NIGHTS.iter().find(|(night, _)| *night == name).expect("one of them").1
+}
+
+fn verified(cluster: &Cluster, name: &str, stream: &[u8], options: &[&str]) -> program::Ended {
+    let path = cluster.folder().join("stream");
+    std::fs::write(&path, stream).expect("space");
+    let from = ["volume", "import", name, "--verify", "--from", path.to_str().expect("our own path")];
+    cluster.tepal(&[&from[..], options].concat())
 }
 
 #[test]
@@ -408,14 +448,14 @@ fn volumes_go_to_a_real_ceph_and_back() {
         let based: Vec<&str> = since.iter().flat_map(|since| ["--from-snap", since]).collect();
         let back = file(&format!("{name}.back"));
         run(rbd(&["export-diff", &there]).args(based).arg(&back));
-        import(&cluster, &["w"], &std::fs::read(&back).expect("there")).succeeded();
+        import(&cluster, &["w", "--from", "-", "--verify"], &std::fs::read(&back).expect("there")).succeeded();
         assert!(bytes(&cluster, "w") == *content, "{name}");
         since = Some(name);
     }
     std::fs::write(file("image"), exported(&cluster, &["send", "z", "--as", "rbd"])).expect("space");
     run(rbd(&["import", "--export-format", "2"]).arg(file("image")).arg(&all));
     run(rbd(&["export", "--export-format", "2", &all]).arg(file("image.back")));
-    import(&cluster, &["x"], &std::fs::read(file("image.back")).expect("there")).succeeded();
+    import(&cluster, &["x", "--from", "-", "--verify"], &std::fs::read(file("image.back")).expect("there")).succeeded();
     for volume in ["w", "x"] {
         for (name, content) in &history {
             assert!(bytes(&cluster, &format!("{volume}@{name}")) == *content, "{volume}@{name}");

@@ -4,7 +4,7 @@ import * as change from "../changes";
 import { command } from "../command";
 import { Do } from "../dialog";
 import { bytes, moment, plural } from "../format";
-import type { Plexes, Pool, Scrub, Volume } from "../types";
+import type { LiveImport, Plexes, Pool, Scrub, Volume } from "../types";
 import { useLoaded, usePaged } from "../use";
 import { Bar, Command, Facts, Failure, List, Reasons, State, Table } from "../widgets";
 import { MigrationActions, Progress } from "./migrations";
@@ -99,12 +99,31 @@ export function VolumePage({ name }: { name: string }) {
           <MigrationActions volume={volume.name} of={volume.migration} />
         </section>
       )}
+      {volume.live && <Import volume={volume.name} of={volume.live} />}
       <h2>Snapshots</h2>
       <SnapshotTable rows={[...volume.snapshots].reverse()} none="It has no snapshots." />
       <Scrubbed name={name} />
       {volume.layout.startsWith("plexes") && <Subdisks name={name} />}
       <Command of={command("volume", "show", name)} />
     </>
+  );
+}
+
+function Import({ volume, of }: { volume: string; of: LiveImport }) {
+  return (
+    <section aria-labelledby="import">
+      <h2 id="import">Comes from {of.from}</h2>
+      <Bar part={of.done_bytes} whole={of.total_bytes} label="How far the import is" />
+      <p>
+        <State of={of.state} /> {bytes(of.done_bytes)} of {bytes(of.total_bytes)} are here
+        {of.state === "cancelled" ? "; the rest can't be read" : "; the rest is read where it comes from"}
+      </p>
+      <Reasons of={of.reason ? [of.reason] : []} />
+      <p class="buttons">
+        {of.state === "running" ? <Do change={() => change.pauseImport(volume)}>Pause</Do> : <Do change={() => change.resumeMigration(volume)}>Resume</Do>}
+        {of.state !== "cancelled" && <Do change={() => change.cancelImport(volume)}>Cancel</Do>}
+      </p>
+    </section>
   );
 }
 

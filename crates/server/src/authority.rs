@@ -75,6 +75,11 @@ impl MetadataAuthority {
         self.behind().insert(drive, state_view);
     }
 
+    /// Returns once this server follows that view; at once if it follows none yet.
+    pub async fn caught_up(&self, view: View) {
+        self.followed.caught_up(view).await;
+    }
+
     /// From now on no drive is declared down: whoever asks goes on no more.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);

@@ -143,6 +143,16 @@ pub const KEPT: &[Kept] = &[
         132,
         "a scrub looked for rows in place in another range, whose map has no such rows, and left them rotten",
     ),
+    kept(
+        "imported",
+        0,
+        "zeros written over half a block of the old place's left the other half of what came meanwhile",
+    ),
+    kept(
+        "imported",
+        70,
+        "a drive that was back led by a state of before it had left: others' notes of what it missed were given up",
+    ),
 ];
 
 #[cfg(test)]

@@ -27,6 +27,11 @@ pub trait VolumeUnderTest: 'static {
     fn trim(&self, offset: u64, length: u64, fua: bool) -> impl Future<Output = Result<(), IoError>>;
     fn write_zeroes(&self, offset: u64, length: u64, fua: bool) -> impl Future<Output = Result<(), IoError>>;
     fn block_status(&self, offset: u64, length: u64, limit: usize) -> impl Future<Output = Result<Vec<Run>, IoError>>;
+
+    /// Whether a discard that comes now surely changes nothing.
+    fn passes_over_trims(&self) -> bool {
+        false
+    }
 }
 
 /// What clients do, and how often, as weights.
@@ -238,6 +243,7 @@ impl Workload {
         self.core.note(u64::from(op.0), || format!("#{} {kind:?} {offset}+{length}", op.0));
         let is_forbidden = self.note_change(op, kind);
         let guard = Guard { workload: self, op, ended: Cell::new(false) };
+        let is_passed_over = matches!(kind, Kind::Trim { .. }) && volume.passes_over_trims();
         let result = match kind {
             Kind::Read => match volume.read(offset, length).await {
                 Ok(segments) => {
@@ -266,6 +272,7 @@ impl Workload {
         guard.ended.set(true);
         match result {
             Ok(()) if is_forbidden => self.core.fail(format!("#{} of a fenced client was acknowledged", op.0)),
+            Ok(()) if is_passed_over => self.judge(|checker, now| checker.failed(now, op, Fate::Refused), op),
             Ok(()) => self.judge(|checker, now| checker.acknowledged(now, op), op),
             Err(error) => self.excuse(op, &error, kind, offset, length),
         }

@@ -267,7 +267,7 @@ impl<W: World> Volume<W> {
                             let runs = own.status_of(within, None, None).await?;
                             runs.into_iter().map(|run| (run.length, !run.mapped)).collect()
                         }
-                        false => live.old_place.zeros(at..bytes.end).await?,
+                        false => in_blocks(at..bytes.end, live.old_place.zeros(at..bytes.end).await?),
                     };
                     for (length, is_zero) in runs {
                         let length = length.min(bytes.end - at);
@@ -312,11 +312,57 @@ impl<W: World> Volume<W> {
     }
 }
 
+/// The same runs, but of whole blocks: what is done to a block is done to all of it, as somebody may write to it meanwhile. A block that
+/// isn't all zeros counts as none. At least one run, unless nothing is asked for.
+fn in_blocks(bytes: Range<u64>, runs: Vec<(u64, bool)>) -> Vec<(u64, bool)> {
+    let (mut told, mut at, mut found) = (bytes.start, bytes.start, Vec::new());
+    for (length, is_zero) in runs {
+        let end = (at + length).min(bytes.end);
+        if !is_zero && end > told {
+            let first = told.max(at / BLOCK * BLOCK);
+            let past = end.next_multiple_of(BLOCK).min(bytes.end);
+            found.extend([(first - told, true), (past - first, false)]);
+            told = past;
+        }
+        at = end;
+    }
+    // Of the last block, a part may not have been told.
+    let end = if at == bytes.end { at } else { at / BLOCK * BLOCK };
+    found.extend((end > told).then(|| (end - told, true)));
+    found.retain(|(length, _)| *length > 0);
+    if found.is_empty() && !bytes.is_empty() {
+        let past = (bytes.start / BLOCK * BLOCK + BLOCK).min(bytes.end);
+        found.push((past - bytes.start, false));
+    }
+    found
+}
+
 #[cfg(test)]
 impl<W: World> Volume<W> {
     /// As if it had been opened so.
     pub(crate) fn imports(&self, live: Arc<Live>) {
         *self.shared.importing.now.lock().expect("nothing panics while it holds it") = Some(live);
         self.shared.importing.is.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: zeros that were written where the old place had half a block of them left a client's other half there, that came meanwhile.
+    #[test]
+    fn what_is_not_all_zeros_is_no_block_of_zeros() {
+        let runs = |from: u64, to: u64, runs: &[(u64, bool)]| in_blocks(from..to, runs.to_vec());
+        assert_eq!(runs(0, 8192, &[(8192, true)]), [(8192, true)]);
+        assert_eq!(runs(0, 8192, &[(5000, true), (3192, false)]), [(4096, true), (4096, false)]);
+        assert_eq!(runs(0, 12288, &[(512, true), (512, false), (11264, true)]), [(4096, false), (8192, true)]);
+        assert_eq!(
+            runs(0, 4096, &[(512, true), (512, false), (512, true), (512, false), (2048, true)]),
+            [(4096, false)]
+        );
+        assert_eq!(runs(1000, 9000, &[(96, false), (7904, true)]), [(3096, false), (4904, true)]);
+        assert_eq!(runs(0, 8192, &[(5000, true)]), [(4096, true)], "the rest isn't told");
+        assert_eq!(runs(0, 8192, &[(100, true)]), [(4096, false)], "nothing is known of a block");
     }
 }

@@ -137,7 +137,10 @@ impl Drives {
                 }
             }
         };
-        self.parts.authority.note_behind_since(id, self.record(id)?.state_view);
+        let since = self.record(id)?.state_view;
+        self.parts.authority.note_behind_since(id, since);
+        // By an earlier state others' marks of what it misses are taken for ones of no use, and given up.
+        self.parts.authority.caught_up(since).await;
         self.accept(open.clone());
         self.give_to_engine(&open, standing).await
     }

@@ -6,6 +6,7 @@
 //! write's bytes name the write ([`pattern`]), so a block's bytes tell their own history.
 
 mod content;
+mod origin;
 pub mod pattern;
 mod register;
 mod snapshot;
@@ -13,6 +14,7 @@ mod story;
 #[cfg(test)]
 mod tests;
 
+pub use origin::Origin;
 pub use pattern::OpId;
 pub use snapshot::Cut;
 pub use story::Violation;
@@ -120,6 +122,8 @@ pub struct Rules {
 pub struct Checker {
     seed: u64,
     rules: Rules,
+    /// What blocks hold to which nobody has written.
+    origin: Origin,
     registers: BTreeMap<u64, Register>,
     ops: Vec<Op>,
     under_way: BTreeSet<OpId>,
@@ -140,9 +144,26 @@ fn blocks(offset: u64, length: u64) -> impl Iterator<Item = (u64, Span)> {
 }
 
 impl Checker {
+    /// Of a volume of zeros.
     pub fn new(seed: u64, rules: Rules) -> Self {
         let (registers, under_way, sweeps) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
-        Checker { seed, rules, registers, ops: Vec::new(), under_way, moment: 0, sweeps, restored: Vec::new() }
+        let origin = Origin::default();
+        Checker { seed, rules, origin, registers, ops: Vec::new(), under_way, moment: 0, sweeps, restored: Vec::new() }
+    }
+
+    /// Of a volume of that size that is imported from a shorter disk, with holes at multiples of `grain`.
+    pub fn of_imported(seed: u64, rules: Rules, size: u64, (length, grain): (u64, u64)) -> Self {
+        let mut checker = Checker { origin: Origin::disk(seed, length, grain), ..Checker::new(seed, rules) };
+        // Of a block that isn't known yet nobody would know that it was cut off.
+        for (number, _) in blocks(0, size) {
+            checker.register(number);
+        }
+        checker
+    }
+
+    /// What the volume holds where nobody has written.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// How many operations there were.
@@ -203,10 +224,10 @@ impl Checker {
 
     /// Of a block, with all that may become of it if it's new.
     fn register(&mut self, number: u64) -> &mut Register {
-        let (sweeps, ops) = (&self.sweeps, &self.ops);
+        let (sweeps, ops, origin) = (&self.sweeps, &self.ops, &self.origin);
         let keeps_past = self.rules.durability == Durability::Flush;
         self.registers.entry(number).or_insert_with(|| {
-            let mut register = Register::new(keeps_past);
+            let mut register = Register::new(origin.content(number), keeps_past);
             for &sweep in sweeps {
                 let Op { offset, length, begun, .. } = ops[sweep.0 as usize - 1];
                 let (start, end) = (offset.max(number * BLOCK), (offset + length).min((number + 1) * BLOCK));

@@ -119,9 +119,9 @@ pub struct Register {
 }
 
 impl Register {
-    /// A block of zeros. `keeps_past`: acknowledged writes may be lost with the power until they're flushed.
-    pub fn new(keeps_past: bool) -> Self {
-        let states = vec![State::fresh(Content::of(Value::Zero))];
+    /// A block of which that is known. `keeps_past`: acknowledged writes may be lost with the power until they're flushed.
+    pub fn new(content: Content, keeps_past: bool) -> Self {
+        let states = vec![State::fresh(content)];
         Register { states, pending: Vec::new(), past: Vec::new(), keeps_past }
     }
 

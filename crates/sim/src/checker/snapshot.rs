@@ -72,7 +72,7 @@ impl Checker {
     pub fn rolled_back(&mut self, cut: Cut, data: &[u8]) -> Result<(), String> {
         let content = self.content_of(data, cut)?;
         for (&block, register) in &mut self.registers {
-            register.restore(content.get(&block).cloned().unwrap_or_else(|| Content::of(Value::Zero)));
+            register.restore(content.get(&block).cloned().unwrap_or_else(|| self.origin.content(block)));
         }
         self.moment += 1;
         self.restored.push(Restored { begun: self.moment, over: self.moment, content });
@@ -87,13 +87,13 @@ impl Checker {
         let end = data.len() as u64;
         for (number, span) in blocks(end, most.saturating_sub(end)).filter(|(_, span)| !span.is_empty()) {
             if self.registers.contains_key(&number) {
-                let within = content.remove(&number).unwrap_or_else(|| Content::of(Value::Zero));
+                let within = content.remove(&number).unwrap_or_else(|| self.origin.content(number));
                 content.insert(number, within.overlaid(&span, Value::Anything));
             }
         }
         let op = self.note(now, Kind::RollBack, 0, most);
         for (number, register) in &mut self.registers {
-            let was = content.get(number).cloned().unwrap_or_else(|| Content::of(Value::Zero));
+            let was = content.get(number).cloned().unwrap_or_else(|| self.origin.content(*number));
             register.begin_write(op, Change::Whole(was), self.moment);
         }
         self.sweeps.push(op);
@@ -107,7 +107,7 @@ impl Checker {
         let mut content: BTreeMap<u64, Content> = base.unwrap_or_default();
         for Piece { block, span, shown, .. } in self.pieces(data, cut)? {
             let Some((id, op)) = shown.last() else { continue };
-            let before = content.remove(&block).unwrap_or_else(|| Content::of(Value::Zero));
+            let before = content.remove(&block).unwrap_or_else(|| self.origin.content(block));
             content.insert(block, before.overlaid(&span, value_of(*id, op)));
         }
         Ok(content)
@@ -159,10 +159,8 @@ impl Checker {
         let offset = block * BLOCK + u64::from(span.start);
         let is_shown = |&&(id, op): &&(OpId, &Op)| pattern::matches(self.seed, value_of(id, op), offset, bytes);
         let shown: Vec<_> = writes.iter().filter(is_shown).copied().collect();
-        let shows_base = match base {
-            Some(base) => base.shows(self.seed, block * BLOCK, &span, bytes),
-            None => pattern::matches(self.seed, Value::Zero, offset, bytes),
-        };
+        let base = base.cloned().unwrap_or_else(|| self.origin.content(block));
+        let shows_base = base.shows(self.seed, block * BLOCK, &span, bytes);
         if shown.is_empty() && !shows_base {
             return Err(format!("a snapshot shows at {offset} what nobody had written there before it was answered"));
         }

@@ -1,6 +1,7 @@
 //! What went wrong, told so that a reader can find the bug: the block, what was read, what was allowed, and who wrote when.
 
 use super::content::Span;
+use super::origin::ORIGIN;
 use super::pattern::{self, Value};
 use super::{Checker, Kind, Op, OpId, Outcome};
 use std::fmt::{self, Write};
@@ -98,7 +99,7 @@ impl Checker {
         let base = number * BLOCK;
         let writes = (0..self.ops.len()).filter(|&i| matches!(self.ops[i].kind, Kind::Write { .. }));
         let mut values: Vec<Value> = writes.map(|i| Value::Written(OpId(i as u32 + 1))).collect();
-        values.push(Value::Zero);
+        values.extend([Value::Zero, Value::Written(ORIGIN)]);
         let mut text = String::new();
         let mut at = 0;
         while at < data.len() {
@@ -153,6 +154,7 @@ fn name(value: Value) -> String {
     match value {
         Value::Zero => "zeros".to_owned(),
         Value::Anything => "anything".to_owned(),
+        Value::Written(ORIGIN) => "what the disk has that is imported".to_owned(),
         Value::Written(op) => format!("write #{}", op.0),
     }
 }

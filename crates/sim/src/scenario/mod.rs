@@ -48,6 +48,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "fencing", run: ring::run_fencing },
     Scenario { name: "encrypted", run: ring::run_encrypted },
     Scenario { name: "ranges", run: ring::run_ranges },
+    Scenario { name: "imported", run: ring::run_imported },
 ];
 
 impl Scenario {

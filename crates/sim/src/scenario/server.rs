@@ -309,4 +309,9 @@ impl VolumeUnderTest for ServedVolume {
     async fn block_status(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<Run>, IoError> {
         self.0.block_status(Within { offset, length, limit }).await
     }
+
+    /// While the volume is imported.
+    fn passes_over_trims(&self) -> bool {
+        self.0.live().is_some()
+    }
 }

@@ -10,6 +10,7 @@ mod image;
 mod image_file;
 mod input;
 pub mod live;
+mod mapped;
 mod nbd;
 mod rbd;
 mod reader;
@@ -392,6 +393,9 @@ fn import_from(client: &Client, output: Output, arguments: ImportArguments, from
 }
 
 fn begin_image(image: &Image, from: &str) -> Result<Begun<'static>, CommandError> {
+    if let Some((mapped, size)) = image.mapped().map_err(TransferError::from)? {
+        return Ok(Begun { content: Box::new(mapped), length: Some(size), server: None });
+    }
     let Some(path) = image.raw() else {
         let (server, export, size) = image.serve().map_err(TransferError::from)?;
         return Ok(Begun { content: Box::new(export), length: Some(size), server: Some(server) });

@@ -9,6 +9,7 @@ mod change;
 mod cluster;
 mod erasure;
 mod footprint;
+mod importing;
 mod local;
 mod plot;
 mod report;
@@ -45,6 +46,8 @@ pub enum Bench {
     Vinum(vinum::Options),
     /// What TLS, encryption, rights and limits cost, and whether limits hold
     Access(access::Options),
+    /// A sparse image of a virtual machine, imported
+    Import(importing::Options),
     /// Another commit's program beside this one, in the same run
     Against(against::Options),
 }
@@ -86,6 +89,7 @@ struct Measured {
 pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
     let tools = match bench {
         Bench::Access(_) | Bench::Change(_) | Bench::Against(_) | Bench::Erasure(_) | Bench::Vinum(_) => &TOOLS[..1],
+        Bench::Import(_) => &TOOLS[2..],
         Bench::Local(_) | Bench::Cluster(_) => &TOOLS,
     };
     for &(tool, package) in tools {
@@ -96,6 +100,7 @@ pub fn run(workspace: &Workspace, bench: &Bench) -> Result<(), Failure> {
         Bench::Local(options) => local::run(workspace, options),
         Bench::Cluster(options) => cluster::run(workspace, options),
         Bench::Change(options) => change::run(workspace, options),
+        Bench::Import(options) => importing::run(workspace, options),
         Bench::Against(options) => against::run(workspace, options),
         Bench::Erasure(options) => erasure::run(workspace, options),
         Bench::Vinum(options) => vinum::run(workspace, options),

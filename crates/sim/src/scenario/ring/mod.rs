@@ -12,8 +12,10 @@ mod council;
 mod dark;
 mod fencing;
 mod gaps;
+mod importing;
 mod network;
 mod node;
+mod old_place;
 mod plan;
 mod resizing;
 mod snapshots;
@@ -31,6 +33,7 @@ use fencing::Holders;
 use gaps::{Closing, Running};
 use network::Network;
 use node::{Machine, Node};
+use old_place::OldPlace;
 use plan::Plan;
 use resizing::Turns;
 use std::cell::{Cell, RefCell};
@@ -74,6 +77,11 @@ pub fn run_fencing(executor: &Executor, mut random: Stream) -> Result<u64, Failu
 /// The same as [`run_leaving`], with copies or codes, of a volume that is encrypted.
 pub fn run_encrypted(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     run_plan(executor, Plan::encrypted(&mut random), random)
+}
+
+/// The same as [`run_long`], of a volume that is imported while it's used.
+pub fn run_imported(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::imported(&mut random), random)
 }
 
 /// Over seconds, with ranges that go to layouts of their own, and come together again.
@@ -219,6 +227,10 @@ struct Ring {
     holders: Holders,
     /// Whoever holds the volume by a lower number has been fenced.
     fenced: Rc<Cell<u64>>,
+    /// Where the volume is imported from, if it is.
+    old_place: OldPlace,
+    /// The import was cancelled at some time.
+    was_cancelled: Rc<Cell<bool>>,
 }
 
 impl Ring {
@@ -238,7 +250,16 @@ impl Ring {
         let voters = machines[..plan.voters].iter().map(|machine| machine.id).collect();
         let council = Council::new(core.time(), voters, plan.spec.clone(), |drive| ServerId(drive.0 as u32));
         let rules = Rules { durability: plan.spec.layout.durability, reads_settle: false, late: true };
-        let first = Tested::new(plan.spec.id, Checker::new(random.draw(), rules), Vec::new());
+        let checker = match &plan.import {
+            None => Checker::new(random.draw(), rules),
+            Some(import) => {
+                council.imports_by(machines[0].id);
+                Checker::of_imported(random.draw(), rules, plan.spec.size, (import.length, import.grain))
+            }
+        };
+        let pace = plan.import.as_ref().map_or(importing::IN_A_HURRY, |import| import.pace);
+        let old_place = OldPlace::new(checker.origin().clone(), pace);
+        let first = Tested::new(plan.spec.id, checker, Vec::new());
         let (checker, volumes) = (first.checker.clone(), Volumes::default());
         volumes.add(first);
         let nodes = machines.iter().map(|_| None).collect();
@@ -261,6 +282,8 @@ impl Ring {
             shortest,
             holders: Holders::default(),
             fenced: Rc::default(),
+            old_place,
+            was_cancelled: Rc::default(),
         }
     }
 
@@ -274,6 +297,9 @@ impl Ring {
         let (core, council, running) = (self.core.clone(), self.council.clone(), self.running.clone());
         let closing = Closing { core, council, running, random: self.core.fork() };
         self.core.spawn(SCENARIO, "gaps", Box::pin(closing.keep_closing()));
+        if self.plan.import.is_some() {
+            self.core.spawn(SCENARIO, "old place", Box::pin(self.old_place.clone().serve(self.core.clone())));
+        }
         self.start_all();
         for _ in 0..self.plan.events {
             self.wait().await;
@@ -285,9 +311,15 @@ impl Ring {
             if self.plan.is_held && self.random.one_in(2) {
                 self.volume_is_taken();
             }
+            if self.plan.import.is_some() {
+                self.something_happens_to_the_import();
+            }
             if self.plan.volumes_go_back && self.random.one_in(2) {
                 self.volume_is_rolled_back_again_and_again().await;
             }
+        }
+        if self.council.import().is_some() && self.random.one_in(2) {
+            self.old_place_is_away().await;
         }
         if self.plan.servers > 2 && self.random.one_in(2) {
             self.two_lose_each_other().await;
@@ -320,7 +352,7 @@ impl Ring {
         let machine = self.machines[at].clone();
         self.council.revive(machine.id);
         let world = SimWorld::boot(&self.core, machine.name);
-        let node = Node::start(world, machine, &self.council, &self.network);
+        let node = Node::start(world, machine, &self.council, (&self.network, &self.old_place));
         let workload = self.begin_work(&node);
         self.running.started(&node);
         self.nodes[at] = Some((node, workload));
@@ -331,9 +363,12 @@ impl Ring {
     }
 
     fn workload(&self) -> Workload {
-        let shortest = self.shortest.clone();
-        let may_fail = Rc::new(move |error: &IoError, _, offset, length| {
-            matches!(error, IoError::OutOfRange { .. }) && offset + length > shortest.get()
+        let (shortest, old_place, was_cancelled) =
+            (self.shortest.clone(), self.old_place.clone(), self.was_cancelled.clone());
+        let may_fail = Rc::new(move |error: &IoError, _, offset, length| match error {
+            IoError::OutOfRange { .. } => offset + length > shortest.get(),
+            IoError::Unavailable { .. } => was_cancelled.get() || old_place.has_refused(offset, length),
+            _ => false,
         });
         Workload::new(&self.core, self.checker.clone(), self.plan.mix.clone(), may_fail)
     }
@@ -556,6 +591,7 @@ impl Ring {
 
     fn heal(&mut self) {
         self.network.heal();
+        self.old_place.heal();
         for (at, machine) in self.machines.iter().enumerate() {
             if let Some((node, _)) = self.nodes[at].as_ref().filter(|(node, _)| node.world.is_paused()) {
                 node.world.resume();

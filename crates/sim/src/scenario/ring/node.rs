@@ -1,8 +1,11 @@
 //! One simulated member of a ring: a process that follows what is agreed and serves clients. A server has a drive too; a
 //! gateway hasn't, and nobody waits for it.
 
+use super::council::importing::Import;
 use super::council::{Council, Voice};
+use super::importing::stage_of;
 use super::network::Network;
+use super::old_place::{OldPlace, Way};
 use crate::device::SimDisk;
 use crate::scenario::server::ServedVolume;
 use crate::world::SimWorld;
@@ -14,7 +17,7 @@ use std::time::Duration;
 use tepal_codec::xts::{KEY, SectorCipher};
 use tepal_drive::world::{Clock, Random};
 use tepal_drive::{Drive, Loss, Options};
-use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Standing, View, Volume};
+use tepal_engine::{ClusterView, DriveStatus, Engine, Epochs, Live, Standing, View, Volume};
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
 /// How often a server looks what was agreed.
@@ -53,10 +56,19 @@ pub struct Node {
     back_since: Rc<Cell<View>>,
     /// How often the volume was taken from its holders, as it has heard.
     pub holder: Rc<Cell<u64>>,
+    /// Where the volume is imported from, if it was when the process began.
+    way: Option<Way>,
+    /// As it has heard last, and by which revision of the record.
+    pub import: Rc<Cell<Option<(Import, u64)>>>,
 }
 
 impl Node {
-    pub fn start(world: SimWorld, machine: Rc<Machine>, council: &Council, network: &Network) -> Self {
+    pub fn start(
+        world: SimWorld,
+        machine: Rc<Machine>,
+        council: &Council,
+        (network, old_place): (&Network, &OldPlace),
+    ) -> Self {
         let kept = council.kept_by(machine.id).filter(|_| machine.drive.is_some());
         let voice = if machine.drive.is_some() { council.voice(machine.id) } else { council.listener(machine.id) };
         let engine = Engine::among(world.clone(), Arc::new(voice.clone()), network.port(machine.id));
@@ -69,12 +81,17 @@ impl Node {
             spec.places = kept.places[&spec.map].clone();
             spec.epochs = kept.epochs.get(&spec.map).cloned().unwrap_or_default();
         }
+        let import = council.import();
+        let way = import.map(|import| Way::new(old_place.clone(), stage_of(Some(import))));
+        spec.live = import.zip(way.clone()).map(|(import, way)| Arc::new(Live::new(Box::new(way), import.done)));
+        let import = Rc::new(Cell::new(import.map(|import| (import, spec.revision))));
         let volume = unlocked(engine.open_volume_among(spec).expect("the volume could be made"));
         engine.all_volumes_opened();
         network.add_host(machine.id, &world, &engine);
         let (clones, council) = (Rc::default(), council.clone());
         let (reopens, back_since) = (Rc::default(), Rc::default());
-        let node = Node { world, engine, volume, clones, machine, council, voice, reopens, back_since, holder };
+        let node =
+            Node { world, engine, volume, clones, machine, council, voice, reopens, back_since, holder, way, import };
         if let Some(kept) = kept {
             let kept = dated(kept, &ClusterView::default());
             node.world.core().note(kept.view, || format!("{} begins with view {}", node.id(), kept.view));
@@ -86,6 +103,10 @@ impl Node {
             node.world.spawn_named("open", async move { tends.open_drive(id, disk).await });
         }
         node.world.spawn_named("follow", async move { follows.follow().await });
+        if node.way.is_some() && node.machine.drive.is_some() {
+            let copies = node.clone();
+            node.world.spawn_named("copy", async move { copies.keep_copying().await });
+        }
         node
     }
 
@@ -137,6 +158,7 @@ impl Node {
             Ok(drive) => {
                 let Some((left, view)) = self.voice.report_open(id).await else { return };
                 self.back_since.set(view);
+                self.voice.clone().caught_up(view).await;
                 self.world.core().note(left, || format!("{id} is back, with {:?}", drive.marks()));
                 self.engine.add_drive(drive, Standing::Behind(left));
             }
@@ -156,10 +178,15 @@ impl Node {
             self.voice.hear(heard);
             let (spec, now) = (self.council.spec(), dated(self.council.now(), &before));
             self.holder.set(self.council.holder()); // before the volume has a later revision
+            let import = self.council.import();
+            if import.is_none() {
+                self.volume.is_imported();
+            }
             self.volume.changed(&spec.name, (spec.size, spec.is_replica), spec.revision);
             if random.one_in(4) {
                 self.world.sleep(Duration::from_micros(random.skewed(5_000))).await; // the engine's threads are at something else
             }
+            self.follow_import(import, spec.revision);
             if *now != before {
                 match self.machine.drive {
                     Some(_) => self.engine.follow(self.machine.id, &before, &now),
@@ -175,6 +202,24 @@ impl Node {
                 self.reopen_if_given_up(*id, disk, &now);
             }
         }
+    }
+
+    /// Comes after the engine knows whether all of the volume is there.
+    fn follow_import(&self, import: Option<Import>, revision: u64) {
+        self.import.set(import.map(|import| (import, revision)));
+        if let Some((import, live)) = import.zip(self.volume.live()) {
+            live.is_copied(import.done);
+        }
+        self.way.iter().for_each(|way| way.set(stage_of(import)));
+    }
+
+    /// Whether it's agreed that so much of the volume is there for good.
+    pub async fn note_imported(&self, done: u64) -> bool {
+        self.voice.note_imported(done).await
+    }
+
+    pub async fn end_import(&self) {
+        self.voice.end_import().await;
     }
 
     fn open_and_end_volumes(&self) {

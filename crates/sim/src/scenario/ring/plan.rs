@@ -11,6 +11,17 @@ use tepal_model::layout::{MAX_EXTENT, Protection};
 use tepal_model::{BLOCK, DriveId, Fragments, Layout, MapId, VolumeId};
 use tepal_placement::{ColumnHolders, Geometry, explicit};
 
+/// From where a volume is imported.
+#[derive(Clone, Debug)]
+pub struct Importing {
+    /// Of the disk, in bytes.
+    pub length: u64,
+    /// Its holes are at multiples of it.
+    pub grain: u64,
+    /// Between two of its answers it's at most so long.
+    pub pace: Duration,
+}
+
 pub struct Plan {
     pub servers: usize,
     /// So many of the servers agree, by majority; if none, whoever is there agrees alone, and more changes hands.
@@ -41,6 +52,8 @@ pub struct Plan {
     pub has_ranges: bool,
     /// Clients hold the volume, and it's taken from them again and again.
     pub is_held: bool,
+    /// The volume is imported while it's used.
+    pub import: Option<Importing>,
 }
 
 impl Plan {
@@ -73,6 +86,7 @@ impl Plan {
             volumes_go_back: false,
             has_ranges: false,
             is_held: false,
+            import: None,
         }
     }
 
@@ -114,6 +128,7 @@ impl Plan {
             volumes_go_back: random.one_in(4),
             has_ranges: false,
             is_held: false,
+            import: None,
         }
     }
 
@@ -155,6 +170,27 @@ impl Plan {
     /// As [`Plan::long`], with clients that hold the volume, which is taken from them again and again.
     pub fn fencing(random: &mut Stream) -> Self {
         Plan { is_held: true, ..Plan::long(random) }
+    }
+
+    /// As [`Plan::long`], of a volume that is imported while it's used, encrypted or not.
+    pub fn imported(random: &mut Stream) -> Self {
+        let mut plan = Plan { gateways: 0, ..Plan::long(random) };
+        plan.spec.is_encrypted = random.one_in(4);
+        if plan.spec.is_encrypted {
+            plan.mix.sector = SECTOR as u64;
+        }
+        if random.one_in(2) {
+            plan.spec.size -= random.between(1..300) * SECTOR as u64;
+        }
+        plan.mix.unaligned_per_million = *random.pick(&[50_000, 300_000, 700_000]);
+        plan.mix.hot = plan.mix.hot.min(plan.spec.size);
+        plan.mix.reach = plan.spec.size;
+        plan.mix.status = random.below(6) as u32;
+        let shorter = if random.one_in(2) { 0 } else { random.skewed(1 << 20) / SECTOR as u64 * SECTOR as u64 };
+        let paces = [300, 3_000, 20_000, 60_000].map(Duration::from_micros);
+        let (length, grain) = (plan.spec.size - shorter, *random.pick(&[512, 4 << 10, 24 << 10, 256 << 10]));
+        plan.import = Some(Importing { length, grain, pace: *random.pick(&paces) });
+        plan
     }
 
     /// As [`Plan::long`], with copies or codes, of a volume whose ranges get layouts of their own, and come together again.

@@ -113,7 +113,7 @@ impl Ring {
     pub(super) fn volume_is_resized(&mut self, at: usize) {
         let Some((node, _)) = self.nodes[at].clone().filter(|_| at < self.plan.servers) else { return };
         let (most, is_known) = (self.plan.spec.size, node.volume.size() == self.council.size_of(self.plan.spec.id));
-        if self.turns.are_taken() || !is_known || !self.council.reaches(node.id()) {
+        if self.turns.are_taken() || !is_known || !self.council.reaches(node.id()) || self.council.import().is_some() {
             return;
         }
         let wanted = match self.random.below(4) {

@@ -16,53 +16,77 @@ use tepal_server::api::types::VolumeInfo;
 pub fn holds(
     client: &Client,
     volume: &VolumeInfo,
+    expected: (Option<Changed<'_>>, u64),
+    next: impl FnMut(&mut Vec<u8>) -> Result<Option<Piece>, CommandError>,
+) -> Result<bool, CommandError> {
+    Ok(first_difference(&Source::of_volume(client, volume), expected, next)?.is_none())
+}
+
+/// The first byte that isn't what the pieces lead to, as for [`holds`].
+pub fn first_difference(
+    source: &Source<'_>,
     (mut changed, size): (Option<Changed<'_>>, u64),
     mut next: impl FnMut(&mut Vec<u8>) -> Result<Option<Piece>, CommandError>,
-) -> Result<bool, CommandError> {
-    let source = Source::of_volume(client, volume);
+) -> Result<Option<u64>, CommandError> {
     if source.size != size {
-        return Ok(false);
+        return Ok(Some(source.size.min(size)));
     }
-    let mut progress = Progress::new(format!("comparing {}", volume.name));
+    let mut progress = Progress::new(format!("comparing {}", source.name));
     let (mut data, mut end) = (Vec::new(), 0);
-    // Whether nothing but what is in pieces was changed.
-    let mut is_as_before = |from: u64, to: u64| match &mut changed {
-        Some(changed) => changed.pass(from, to),
-        None => Ok(reads_as_zeros(&source, from, to)?),
+    // Nothing but what is in pieces was changed.
+    let mut changed_between = |from: u64, to: u64| match &mut changed {
+        Some(changed) => changed.first(from, to),
+        None => Ok(first_byte(source, from, to)?),
     };
     while let Some(piece) = next(&mut data)? {
         let (offset, length) = match piece {
             Piece::Data { offset } => (offset, data.len() as u64),
             Piece::Zeros { offset, length } => (offset, length),
         };
-        let is_there = match piece {
-            Piece::Data { .. } => source.read(offset, length)? == data,
-            Piece::Zeros { .. } => reads_as_zeros(&source, offset, offset + length)?,
-        };
-        if !is_there || !is_as_before(end, offset)? {
-            return Ok(false);
+        let mut found = changed_between(end, offset)?;
+        if found.is_none() {
+            found = match piece {
+                Piece::Data { .. } => differs_at(&source.read(offset, length)?, &data).map(|at| offset + at),
+                Piece::Zeros { .. } => first_byte(source, offset, offset + length)?,
+            };
+        }
+        if found.is_some() {
+            return Ok(found);
         }
         end = offset + length;
         progress.set(end, size);
     }
-    is_as_before(end, size)
+    changed_between(end, size)
+}
+
+/// Of what both have, or where one ends.
+fn differs_at(one: &[u8], other: &[u8]) -> Option<u64> {
+    (one != other).then(|| one.iter().zip(other).take_while(|(one, other)| one == other).count() as u64)
 }
 
 pub fn reads_as_zeros(source: &Source<'_>, from: u64, end: u64) -> Result<bool, ClientError> {
+    Ok(first_byte(source, from, end)?.is_none())
+}
+
+/// Where the first byte is that isn't zero.
+fn first_byte(source: &Source<'_>, from: u64, end: u64) -> Result<Option<u64>, ClientError> {
     let mut at = from;
     while at < end {
         for run in source.map(at, end - at)? {
             let run_end = end.min(at + run.length);
             while at < run_end {
                 let length = if run.mapped { (run_end - at).min(PIECE) } else { run_end - at };
-                if run.mapped && !is_zero(&source.read(at, length)?) {
-                    return Ok(false);
+                if run.mapped {
+                    let bytes = source.read(at, length)?;
+                    if !is_zero(&bytes) {
+                        return Ok(bytes.iter().position(|byte| *byte != 0).map(|found| at + found as u64));
+                    }
                 }
                 at += length;
             }
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 /// In what a volume differs from a snapshot: ranges of whole blocks, ascending and apart, asked for as they are needed.
@@ -107,13 +131,13 @@ impl<'a> Changed<'a> {
         Ok(Some(page.next.unwrap_or(page.to_size)))
     }
 
-    /// Whether nothing between these bytes differs. What lies before them isn't asked about any more, and they only rise.
-    pub fn pass(&mut self, from: u64, end: u64) -> Result<bool, CommandError> {
+    /// The first byte between these that differs. What lies before them isn't asked about any more, and they only rise.
+    pub fn first(&mut self, from: u64, end: u64) -> Result<Option<u64>, CommandError> {
         let mut at = from;
         while at < end {
             let Some(run) = self.runs.front() else {
                 if self.ask()?.is_none() {
-                    return Ok(true);
+                    return Ok(None);
                 }
                 continue;
             };
@@ -121,31 +145,31 @@ impl<'a> Changed<'a> {
             if run.end <= at {
                 self.runs.pop_front();
             } else if begins >= end {
-                return Ok(true);
-            } else if self.differs(begins, ends)? {
-                return Ok(false);
+                return Ok(None);
+            } else if let Some(found) = self.first_of(begins, ends)? {
+                return Ok(Some(found));
             } else {
                 at = ends;
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
-    /// Whether the bytes of a range differ: of a block at its edge, some may be the same.
-    fn differs(&self, from: u64, end: u64) -> Result<bool, ClientError> {
-        let Some([base, now]) = self.both else { return Ok(true) };
+    /// The same of the bytes of one range: of a block at its edge, some may be the same.
+    fn first_of(&self, from: u64, end: u64) -> Result<Option<u64>, ClientError> {
+        let Some([base, now]) = self.both else { return Ok(Some(from)) };
         let mut at = from;
         while at < end {
             let length = (end - at).min(PIECE);
             let there = base.size.saturating_sub(at).min(length);
             let mut before = if there > 0 { base.read(at, there)? } else { Vec::new() };
             before.resize(length as usize, 0);
-            if now.read(at, length)? != before {
-                return Ok(true);
+            if let Some(found) = differs_at(&now.read(at, length)?, &before) {
+                return Ok(Some(at + found));
             }
             at += length;
         }
-        Ok(false)
+        Ok(None)
     }
 }
 
@@ -156,24 +180,27 @@ mod tests {
     #[test]
     #[expect(clippy::single_range_in_vec_init, reason = "one run of several")]
     fn what_differs_outside_of_all_pieces_is_found() {
-        let passes = |runs: &[Range<u64>], pieces: &[Range<u64>]| {
+        let first = |runs: &[Range<u64>], pieces: &[Range<u64>]| {
             let mut changed =
                 Changed { both: None, pages: None, runs: runs.iter().cloned().collect(), is_cut_off: false };
             let ends = [0].into_iter().chain(pieces.iter().map(|piece| piece.end));
             let begins = pieces.iter().map(|piece| piece.start).chain([100]);
-            ends.zip(begins).all(|(from, end)| changed.pass(from, end).expect("nothing is asked"))
+            ends.zip(begins).find_map(|(from, end)| changed.first(from, end).expect("nothing is asked"))
         };
-        assert!(passes(&[], &[]) && passes(&[], &[10..20]) && passes(&[10..20], &[10..20]));
-        assert!(passes(&[10..40], &[10..20, 20..40]) && passes(&[10..12, 14..20, 50..60], &[10..20, 50..60]));
-        for (runs, pieces) in [
-            (&[10..20][..], &[][..]),
-            (&[9..20], &[10..20]),
-            (&[10..21], &[10..20]),
-            (&[10..20, 99..100], &[10..20]),
-            (&[10..40], &[10..20, 30..40]),
-            (&[0..1, 10..20], &[10..20]),
+        for (runs, pieces, found) in [
+            (&[][..], &[][..], None),
+            (&[], &[10..20], None),
+            (&[10..20], &[10..20], None),
+            (&[10..40], &[10..20, 20..40], None),
+            (&[10..12, 14..20, 50..60], &[10..20, 50..60], None),
+            (&[10..20], &[], Some(10)),
+            (&[9..20], &[10..20], Some(9)),
+            (&[10..21], &[10..20], Some(20)),
+            (&[10..20, 99..100], &[10..20], Some(99)),
+            (&[10..40], &[10..20, 30..40], Some(20)),
+            (&[0..1, 10..20], &[10..20], Some(0)),
         ] {
-            assert!(!passes(runs, pieces), "{runs:?} {pieces:?}");
+            assert_eq!(first(runs, pieces), found, "{runs:?} {pieces:?}");
         }
     }
 }

@@ -70,6 +70,7 @@ pub fn import(
         match found {
             Found::Zeros(_) => target.zero(offset, fitting)?,
             _ if offset < resumed_at => target.write_unless_there(offset, &data[..fitting as usize])?,
+            _ if fitting == length => target.write_taking(offset, &mut data)?,
             _ => target.write(offset, &data[..fitting as usize])?,
         }
         offset += fitting;

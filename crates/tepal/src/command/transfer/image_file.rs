@@ -1,5 +1,6 @@
 //! Images of other systems, read through QEMU's tools: `qemu-img` says what a file is, `qemu-nbd` serves what is in it.
 
+use super::mapped::Mapped;
 use super::nbd::{self, Export};
 use crate::cli::IMAGE_FORMATS;
 use serde::Deserialize;
@@ -42,6 +43,8 @@ pub enum ImageError {
 pub struct Image {
     path: PathBuf,
     format: String,
+    /// Of what is in it, if all of that is in the file as it is.
+    plain: Option<u64>,
 }
 
 /// What `qemu-img info` says of a file.
@@ -51,6 +54,7 @@ struct Info {
     format: String,
     #[serde(default)]
     encrypted: bool,
+    virtual_size: u64,
     backing_filename: Option<String>,
     #[serde(default)]
     format_specific: Specific,
@@ -98,7 +102,7 @@ impl Image {
             said => said,
         };
         if format == Some("raw") {
-            return Ok(Image { path, format: "raw".to_owned() });
+            return Ok(Image { path, format: "raw".to_owned(), plain: None });
         }
         let mut command = Command::new("qemu-img");
         command.args(["info", "--output=json"]).args(format.iter().flat_map(|format| ["-f", format])).arg(&path);
@@ -112,13 +116,21 @@ impl Image {
         } else if !IMAGE_FORMATS.contains(&&*info.format) {
             return Err(ImageError::Format { path, format: shown(&info.format) });
         }
-        let format = info.format.clone();
+        let (format, size) = (info.format.clone(), info.virtual_size);
         let others = info.others(&path.display().to_string());
         if !with_others && !others.is_empty() {
             return Err(ImageError::Others { path, others });
         }
-        check(&path, &format)?;
-        Ok(Image { path, format })
+        let has_compressed = check(&path, &format)?.has_compressed();
+        let is_plain = format == "qcow2" && others.is_empty() && !has_compressed;
+        Ok(Image { path, format, plain: is_plain.then_some(size) })
+    }
+
+    /// What is in it, and how long that is, if nothing but its file has to be read.
+    pub fn mapped(&self) -> Result<Option<(Mapped, u64)>, ImageError> {
+        let of_file = |error| ImageError::File { path: self.path.clone(), error };
+        let open = |size| Mapped::open(&self.path, &self.format, size).map(|mapped| (mapped, size)).map_err(of_file);
+        self.plain.map(open).transpose()
     }
 
     /// Its path, if nothing but the bytes of the file are in it.
@@ -180,19 +192,38 @@ impl Drop for Server {
     }
 }
 
+/// What `qemu-img check` says of an image that is all right.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Checked {
+    #[serde(default)]
+    compressed_clusters: u64,
+}
+
+impl Checked {
+    fn has_compressed(&self) -> bool {
+        self.compressed_clusters > 0
+    }
+}
+
 /// QEMU reads zeros where an image that was cut off had its data. Formats that can't be checked are taken as they are.
-fn check(path: &Path, format: &str) -> Result<(), ImageError> {
+fn check(path: &Path, format: &str) -> Result<Checked, ImageError> {
     /// Of `qemu-img check`: the image is damaged, or the check itself failed.
     const BAD: [i32; 2] = [1, 2];
     let mut command = Command::new("qemu-img");
     command.args(["check", "--output=json", "-f", format]).arg(path).stdin(Stdio::null()).stderr(Stdio::null());
-    let status = command.stdout(Stdio::null()).status().map_err(|error| missing("qemu-img", path, error))?;
-    match status.code() {
+    let ended = command.output().map_err(|error| missing("qemu-img", path, error))?;
+    match ended.status.code() {
         Some(code) if BAD.contains(&code) => {
             let said = format!("it's damaged or not all of it is there: `qemu-img check -f {format}` says more");
             Err(ImageError::Refused { path: path.to_owned(), said })
         }
-        _ => Ok(()),
+        Some(0) => serde_json::from_slice(&ended.stdout).map_err(|error| ImageError::Refused {
+            path: path.to_owned(),
+            said: format!("what qemu-img says isn't understood: {error}"),
+        }),
+        // What isn't known isn't taken to be in the file as it is.
+        _ => Ok(Checked { compressed_clusters: u64::MAX }),
     }
 }
 
@@ -216,7 +247,7 @@ fn missing(tool: &'static str, path: &Path, error: io::Error) -> ImageError {
 }
 
 /// The last line of an error, without the tool's own name.
-fn of_interest(said: &str) -> String {
+pub(super) fn of_interest(said: &str) -> String {
     let line = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("the tool says nothing");
     shown(line.split_once(": ").map_or(line, |(tool, rest)| if tool.starts_with("qemu") { rest } else { line }))
 }
@@ -229,10 +260,12 @@ mod tests {
     fn other_files_of_an_image_are_named() {
         let info = |text: &str| serde_json::from_str::<Info>(text).expect("readable");
         let alone = info(
-            r#"{"format": "vmdk", "format-specific": {"type": "vmdk", "data": {"extents": [{"filename": "/a"}]}}}"#,
+            r#"{"format": "vmdk", "virtual-size": 5, "format-specific": {"type": "vmdk", "data": {"extents": [{"filename": "/a"}]}}}"#,
         );
         assert!(alone.others("/a").is_empty());
-        let flat = info(r#"{"format": "vmdk", "format-specific": {"data": {"extents": [{"filename": "/a-flat"}]}}}"#);
+        let flat = info(
+            r#"{"format": "vmdk", "virtual-size": 5, "format-specific": {"data": {"extents": [{"filename": "/a-flat"}]}}}"#,
+        );
         assert_eq!(flat.others("/a"), ["/a-flat"]);
         let chain = r#"{"format": "qcow2", "backing-filename": "b", "format-specific": {"data": {"data-file": "/d"}}, "virtual-size": 5}"#;
         assert_eq!(info(chain).others("/a"), ["b", "/d"]);

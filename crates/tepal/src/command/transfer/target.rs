@@ -242,6 +242,23 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
+    /// As [`Target::write`], of a buffer that may be taken: another one is left in its place then, of any content.
+    pub fn write_taking(&mut self, offset: u64, bytes: &mut Vec<u8>) -> Result<(), TransferError> {
+        if bytes.chunks(HOLE).any(is_zero) {
+            return self.write(offset, bytes);
+        }
+        let (length, place) = (bytes.len() as u64, self.place(offset));
+        let written = self.writers.take(self.client, offset, place, bytes);
+        self.note_written(written)?;
+        self.data += length;
+        Ok(())
+    }
+
+    /// Where a piece is sent.
+    fn place(&self, offset: u64) -> String {
+        format!("{}?offset={offset}&import={}", path(route::VOLUME_DATA, &self.id), self.import)
+    }
+
     /// Writes a piece: its zeros as zeros, the rest as data.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
         let zeros: Vec<bool> = bytes.chunks(HOLE).map(is_zero).collect();
@@ -253,9 +270,8 @@ impl<'a> Target<'a> {
             match zeros[chunk] {
                 true => self.zero(at, (to - from) as u64)?,
                 false => {
-                    let data = path(route::VOLUME_DATA, &self.id);
-                    let data = format!("{data}?offset={at}&import={}", self.import);
-                    let written = self.writers.write(self.client, at, data, &bytes[from..to]);
+                    let place = self.place(at);
+                    let written = self.writers.write(self.client, at, place, &bytes[from..to]);
                     self.note_written(written)?;
                     self.data += (to - from) as u64;
                 }

@@ -69,18 +69,37 @@ impl Writers {
 
     /// Begins to write a piece, once there's room for it. How many bytes of earlier ones are written that nobody was told of.
     pub fn write(&mut self, client: &Client, offset: u64, path: String, bytes: &[u8]) -> Written {
+        self.write_by(client, offset, path, bytes.len(), |buffer| {
+            buffer.clear();
+            buffer.extend(bytes);
+        })
+    }
+
+    /// The same with a buffer that is taken: another one is left in its place, of any content.
+    pub fn take(&mut self, client: &Client, offset: u64, path: String, bytes: &mut Vec<u8>) -> Written {
+        self.write_by(client, offset, path, bytes.len(), |buffer| std::mem::swap(buffer, bytes))
+    }
+
+    fn write_by(
+        &mut self,
+        client: &Client,
+        offset: u64,
+        path: String,
+        length: usize,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Written {
         let mut done = self.settle_before(offset)?;
         if self.under_way == AT_ONCE {
             done += self.hear()?;
         }
         let threads = self.threads.get_or_insert_with(|| Threads::start(client));
         let mut buffer = threads.spare.pop().unwrap_or_default();
-        buffer.extend(bytes);
+        fill(&mut buffer);
         let order = Order { path, bytes: buffer };
         // A thread ends before this only by a panic, which the next to be heard tells of.
         if threads.give.send(order).is_ok() {
             self.under_way += 1;
-            self.end = offset + bytes.len() as u64;
+            self.end = offset + length as u64;
         }
         Ok(done)
     }
@@ -103,8 +122,7 @@ impl Writers {
     fn hear(&mut self) -> Written {
         self.under_way -= 1;
         let threads = self.threads.as_mut().expect("what is under way is a thread's");
-        let (written, mut buffer) = threads.told.recv().expect("a thread ends by itself only when this one has gone");
-        buffer.clear();
+        let (written, buffer) = threads.told.recv().expect("a thread ends by itself only when this one has gone");
         threads.spare.push(buffer);
         written
     }

@@ -17,7 +17,7 @@ impl Council {
     ) -> bool {
         let mut state = self.lock();
         let source = state.now.volumes[&of];
-        if state.now.ranges.contains_key(&of) {
+        if state.now.ranges.contains_key(&of) || state.import.is_some() {
             return false;
         }
         let is_shared = state.now.volumes.values().filter(|map| **map == source).count() > 1;
@@ -77,7 +77,8 @@ impl Council {
         let first = (at / length).max(begins);
         let is_last = bytes.end == u64::MAX && first + most >= longest;
         let end = if is_last { longest } else { ends.min(first + most) };
-        if !state.now.migrations.is_empty() || first >= end || ranges.count() > 6 {
+        let waits = !state.now.migrations.is_empty() || state.import.is_some();
+        if waits || first >= end || ranges.count() > 6 {
             return false;
         }
         state.now.view += 1;

@@ -1,6 +1,7 @@
 //! What is agreed in a ring of simulated servers, and who may take part in agreeing: a small fake of the metadata.
 
 pub mod gaps;
+pub mod importing;
 mod migrations;
 mod moves;
 mod voice;
@@ -9,6 +10,7 @@ mod volumes;
 use crate::executor::{Core, SharedTime, Sleep};
 use crate::scenario::readers::Readers;
 use futures_channel::oneshot;
+use importing::Import;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +39,8 @@ struct State {
     spec: VolumeSpec,
     /// How often that volume was taken from its holders.
     holder: u64,
+    /// Of that volume, until all of it is there.
+    import: Option<Import>,
     readers: Readers,
     /// Of each volume, and of each when a snapshot of it was taken.
     sizes: BTreeMap<VolumeId, u64>,
@@ -86,6 +90,10 @@ enum Change {
     CannotJoin((MapId, usize), Placing),
     /// A column of a map that volumes go to has taken over all of the window that is agreed since that view.
     TakenOver((MapId, usize), View),
+    /// So much of the volume that is imported is there for good.
+    Imported(u64),
+    /// All of it is.
+    ImportEnds,
 }
 
 impl Council {
@@ -107,6 +115,7 @@ impl Council {
             now,
             spec,
             holder: 0,
+            import: None,
             readers,
             sizes,
             sizes_then: BTreeMap::new(),
@@ -219,6 +228,7 @@ impl Council {
             for server in late {
                 state.server_down(server);
             }
+            state.copier_is_heard(&mut random);
             state.tell_who_waits();
             let position = state.asked.iter().position(|(by, ..)| !state.cut_off.contains_key(by));
             if let Some((by, change, answer)) = position.and_then(|at| state.asked.remove(at)) {
@@ -368,6 +378,7 @@ impl State {
                 }
                 Some(self.now.view)
             }
+            Change::Snapshot(_) if self.import.is_some() => None,
             Change::Snapshot(volume) => {
                 self.readers.note_drives_away(!self.away.is_empty());
                 let epoch = self.readers.take_snapshot(*volume, self.now.view + 1)?;
@@ -378,6 +389,8 @@ impl State {
             }
             Change::Clone(epoch) => self.clone_snapshot(*epoch),
             Change::TakenOver((map, column), since) => self.take_over(*map, *column, *since),
+            Change::Imported(done) => self.is_imported(*done),
+            Change::ImportEnds => self.import_ends(),
         }
     }
 

@@ -58,8 +58,18 @@ impl Voice {
         self.ask(Change::Clone(epoch)).await.map(|(id, _)| VolumeId(id))
     }
 
+    /// Whether it's agreed that so much of the volume that is imported is there for good.
+    pub async fn note_imported(&self, done: u64) -> bool {
+        self.ask(Change::Imported(done)).await.is_some()
+    }
+
+    /// All of it is there.
+    pub async fn end_import(&self) {
+        self.ask(Change::ImportEnds).await;
+    }
+
     /// Returns once it follows that view.
-    async fn caught_up(self, view: View) {
+    pub async fn caught_up(self, view: View) {
         let (caught_up, wait) = oneshot::channel();
         lock(&self.heard.catching_up).push((view, caught_up));
         self.tell_who_catches_up();

@@ -6,14 +6,14 @@
 //!
 //! A file is read to its end before anything is written.
 
-use super::{RbdError, made_of};
+use super::{RbdError, made_of, verifying};
 use crate::cli::ImportArguments;
 use crate::client::{Client, ClientError};
 use crate::command::CommandError;
 use crate::command::source::Source;
 use crate::command::transfer::already::{self, Changed, reads_as_zeros};
 use crate::command::transfer::target::{Target, Wanted, once_alone, resized};
-use crate::command::transfer::{TransferError, input};
+use crate::command::transfer::{TransferError, input, spool};
 use crate::difference_file::Piece;
 use crate::output::{Output, Progress};
 use crate::rbd_stream::{Header, Kind, StreamError, StreamReader};
@@ -39,41 +39,78 @@ pub fn import(
     arguments: ImportArguments,
     incoming: Incoming,
 ) -> Result<(), CommandError> {
-    let Incoming { mut file, beginning, is_file } = incoming;
     let name = arguments.name.clone();
-    let options =
-        [(arguments.size.is_some(), "--size"), (arguments.verify, "--verify"), (arguments.backing, "--backing")];
+    let options = [(arguments.size.is_some(), "--size"), (arguments.backing, "--backing")];
     if let Some((_, option)) = options.into_iter().find(|(given, _)| *given) {
         return Err(RbdError::Option { name, option }.into());
     }
+    let verify = arguments.verify;
+    let spooled;
+    let incoming = match verify && !incoming.is_file {
+        true => {
+            spooled = spool(Some(incoming))?;
+            Incoming { file: spooled.reopen().map_err(TransferError::Input)?, beginning: Vec::new(), is_file: true }
+        }
+        false => incoming,
+    };
+    let mut stream = Stream::of(incoming)?;
     let refused = |error| RbdError::Refused { name: name.clone(), error };
     let mut length = None;
-    if is_file {
-        let from = file.stream_position().map_err(TransferError::Input)?;
+    if let Some(end) = stream.end {
+        let (mut reader, mut data) = (stream.reader()?.map_err(refused)?, Vec::new());
         let mut progress = Progress::new("checking the input");
-        let end = file.metadata().map_err(TransferError::Input)?.len() - from + beginning.len() as u64;
-        let mut reader =
-            StreamReader::open((&beginning[..]).chain(BufReader::with_capacity(BUFFER, &file))).map_err(refused)?;
-        let mut data = Vec::new();
         while reader.part().map_err(refused)?.is_some() {
             while reader.next(&mut data).map_err(refused)?.is_some() {
                 progress.set(reader.at(), end);
             }
         }
         length = Some(reader.at());
-        file.seek(SeekFrom::Start(from)).map_err(TransferError::Input)?;
     } else {
-        input::widen(&file);
+        input::widen(&stream.file);
     }
-    let reader = StreamReader::open((&beginning[..]).chain(BufReader::with_capacity(BUFFER, file))).map_err(refused)?;
-    let id = None;
+    let (id, reader) = (None, stream.reader()?.map_err(refused)?);
     let mut importer = Importer { client, arguments, reader, length, id, changed: 0, made: Vec::new(), had: 0 };
     importer.all()?;
     let volume: VolumeInfo = client.get(&path(route::VOLUME, importer.called()))?;
-    output.show(&volume, |volume| {
-        format!("volume {}: {}", volume.name, made_of(importer.changed, &importer.made, importer.had))
-    })?;
+    let made = made_of(importer.changed, &importer.made, importer.had);
+    drop(importer);
+    let mut verified = "";
+    if verify {
+        let again = stream.reader()?.map_err(|error| RbdError::Unverified { name, error })?;
+        verifying::compare(client, &volume, again)?;
+        verified = ", and is the same there as where it came from";
+    }
+    output.show(&volume, |volume| format!("volume {}: {made}{verified}", volume.name))?;
     Ok(())
+}
+
+/// The input, to be read from where it begins: more than once only if it's a file.
+struct Stream {
+    file: File,
+    beginning: Vec<u8>,
+    /// Where what follows the beginning is.
+    from: u64,
+    /// Bytes of all of it, of a file.
+    end: Option<u64>,
+}
+
+impl Stream {
+    fn of(Incoming { mut file, beginning, is_file }: Incoming) -> Result<Self, TransferError> {
+        let (mut from, mut end) = (0, None);
+        if is_file {
+            from = file.stream_position().map_err(TransferError::Input)?;
+            let length = file.metadata().map_err(TransferError::Input)?.len();
+            end = Some(length.saturating_sub(from) + beginning.len() as u64);
+        }
+        Ok(Stream { file, beginning, from, end })
+    }
+
+    fn reader(&mut self) -> Result<Result<StreamReader<impl Read>, StreamError>, TransferError> {
+        if self.end.is_some() {
+            self.file.seek(SeekFrom::Start(self.from)).map_err(TransferError::Input)?;
+        }
+        Ok(StreamReader::open(self.beginning.chain(BufReader::with_capacity(BUFFER, &self.file))))
+    }
 }
 
 struct Importer<'a, R> {
@@ -378,6 +415,6 @@ fn half(name: &str, base: &SnapshotInfo, error: String) -> RbdError {
     RbdError::HalfApplied { name: name.to_owned(), base: base.full_name(), error }
 }
 
-fn snapshot<'a>(of: &'a VolumeInfo, called: &str) -> Option<&'a SnapshotInfo> {
+pub(super) fn snapshot<'a>(of: &'a VolumeInfo, called: &str) -> Option<&'a SnapshotInfo> {
     of.snapshots.iter().find(|snapshot| snapshot.name == called)
 }

@@ -2,6 +2,7 @@
 
 mod incoming;
 mod outgoing;
+mod verifying;
 
 pub use incoming::{Incoming, import};
 pub use outgoing::{export, send};
@@ -61,6 +62,13 @@ pub enum RbdError {
         "volume '{name}' has the snapshots up to '{last}', and nothing of what follows in the input: {error}; import a whole stream with --resume"
     )]
     Stopped { name: String, last: SnapshotName, error: StreamError },
+    #[error(
+        "{what} differs from what the input has of it, from byte {offset} on: if nobody has written to either meanwhile, import it again, as \
+         another volume"
+    )]
+    Differs { what: String, offset: u64 },
+    #[error("volume '{name}' has all of the input, which can't be compared with it: {error}")]
+    Unverified { name: String, error: StreamError },
 }
 
 impl From<RbdError> for TransferError {
