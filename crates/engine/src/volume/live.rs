@@ -283,7 +283,11 @@ impl<W: World> Volume<W> {
         };
         let ordinarily = async || {
             let from = undone.load(Ordering::Relaxed);
-            if from == offset + length { Ok(()) } else { self.zero_as_ever(from, offset + length - from, allocate).await }
+            if from == offset + length {
+                Ok(())
+            } else {
+                self.zero_as_ever(from, offset + length - from, allocate).await
+            }
         };
         self.while_imported(ordinarily, zero).await
     }

@@ -3,7 +3,7 @@
 use super::extract::Named;
 use super::failure::Failure;
 use super::relay::Scope;
-use super::types::{Loss, Range, path, route};
+use super::types::{ErrorKind, Loss, Range, path, route};
 use super::{Context, Shared, volumes};
 use crate::damage::union;
 use axum::Json;
@@ -75,6 +75,13 @@ fn is_unsettled(health: &VolumeHealth, state: &ClusterState) -> bool {
 pub async fn accept(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Loss>, Failure> {
     let volume = volumes::record(&context, &name.0).await?.id;
     let loss = known(&context, scope, &name.0).await?;
+    if loss.unsettled {
+        let text = format!(
+            "nobody can say yet what of volume '{}' is lost, as some server hasn't answered or some drive hasn't been heard: ask again",
+            name.0
+        );
+        return Err(Failure::new(ErrorKind::Unavailable, text));
+    }
     context.propose(Command::AcceptLoss { volume }).await?;
     let view = context.parts.metadata.state().view();
     let late = || format!("what is left of volume '{}' is served as it is", name.0);

@@ -378,7 +378,7 @@ fn bytes_of(request: &Request, payload: &Payload) -> u64 {
         Request::Volume(request) => match &request.operation {
             VolumeOperation::Read { length, .. } => (*length).into(),
             // Blocks of zeros are written.
-            VolumeOperation::Zero { length, allocate: true, .. } => (*length).into(),
+            VolumeOperation::Zero { length, allocate: true, .. } => *length,
             VolumeOperation::Node { operation, .. } => operation.wanted() + payload.length(),
             _ => payload.length(),
         },
