@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tepal csi --cluster 10.0.0.1:7117,10.0.0.2:7117 --token-file /etc/tepal/token \
-    --endpoint unix:///csi/csi.sock\n\nThe driver's name is csi.tepal. It keeps nothing on disk, and may be killed and started again: \
-    devices and mounts stay.")]
+    --endpoint unix:///csi/csi.sock\n\nThe driver's name is csi.tepal. It keeps notes on filesystems that it has begun to make, \
+    and nothing else. It may be killed and started again: devices and mounts stay.")]
 pub struct CsiArguments {
     /// Where the orchestrator finds the driver, as unix:///PATH
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]
@@ -15,7 +15,7 @@ pub struct CsiArguments {
     /// A file with the cluster's token, rather than TEPAL_TOKEN
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// The services besides that which says who the driver is
+    /// Which of CSI's services it offers, besides the one that says who the driver is
     #[arg(long, value_name = "WHICH", default_value = "all")]
     pub services: Services,
     /// What this machine is called: as the holder of volumes, and as an identity with `--fence rights` [default: its host name]
@@ -45,8 +45,8 @@ pub struct CsiArguments {
     /// Where attachments are kept track of
     #[arg(long, value_name = "DIR", default_value = "/run/tepal")]
     pub run_folder: PathBuf,
-    /// The command that is this program for the processes behind devices, where they have to outlive the driver's container: words, and
-    /// last the program
+    /// The command that starts the processes behind devices where they have to outlive the driver's container, as 'systemd-run --scope
+    /// tepal': its last word is this program
     #[arg(long, value_name = "COMMAND", value_parser = words)]
     pub attach_by: Option<Words>,
 }

@@ -623,8 +623,8 @@ pub struct CreateVolumeArguments {
     /// How large it is, as 10G
     #[arg(long, value_parser = value::size, allow_negative_numbers = true)]
     pub size: u64,
-    /// How its data is kept: stripe, mirror:N or chained, and options as in 'mirror:2;durability=flush'. If not said, what the pool
-    /// says, else mirror:2 where there are two drives
+    /// How its data is kept: stripe, mirror:N, chained, ec:M+K or quorum:M/N,t=T,async, and options as in 'mirror:2;durability=flush'.
+    /// `tepal layout explain` says what a layout outlives. If not said, what the pool says, else mirror:2 where there are two drives
     #[arg(long, value_parser = value::layout, allow_hyphen_values = true)]
     pub layout: Option<Layout>,
     /// The pool whose drives it uses
@@ -723,8 +723,8 @@ pub struct ImportArguments {
     /// Encrypt the volume to create: the name of a key that the servers have
     #[arg(long, value_name = "NAME", value_parser = value::name)]
     pub key: Option<String>,
-    /// Take the place of another import that goes on, which ends with an error; apply differences even if the volume has changed since
-    /// the snapshot on which they are based, but for those of Ceph
+    /// Take the place of another import that goes on, which ends with an error. Differences are applied even if the volume has changed
+    /// since the snapshot on which they are based; those of Ceph never are
     #[arg(long)]
     pub force: bool,
     /// Go on with an import that was cut short: what is there already is compared with standard input, and written where it differs

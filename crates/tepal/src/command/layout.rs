@@ -98,10 +98,14 @@ impl Explanation {
                 "the loss of any {losses} of the {all} {place} that have a part, of which {} may answer what isn't so",
                 quorum.liars()
             ),
+            (losses, Protection::Erasure(_)) => format!(
+                "the loss of any {losses} of the {all} {place} that have a part, for good; what is written while some are away, of {}",
+                layout.min_copies.saturating_sub(data)
+            ),
             (losses, _) => format!("the loss of any {losses} of the {all} {place} that have a part, for good"),
         };
         let needed = |needed: u8| format!("{needed} of {all} {what}");
-        let answered = match layout.durability {
+        let answered = match counted(layout) {
             Durability::Strict => "on stable media",
             Durability::Flush => "outlives any process; on stable media after a flush",
         };
@@ -132,8 +136,13 @@ fn places_of(count: u8) -> String {
     }
 }
 
+/// Erasure codes have no other than strict durability.
+fn counted(layout: &Layout) -> Durability {
+    if layout.fragments().are_copies() { layout.durability } else { Durability::Strict }
+}
+
 fn durability(layout: &Layout) -> &'static str {
-    match layout.durability {
+    match counted(layout) {
         Durability::Strict => "strict",
         Durability::Flush => "flush",
     }
