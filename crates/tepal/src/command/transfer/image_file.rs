@@ -222,6 +222,10 @@ fn check(path: &Path, format: &str) -> Result<Checked, ImageError> {
             path: path.to_owned(),
             said: format!("what qemu-img says isn't understood: {error}"),
         }),
+        None => {
+            let said = format!("`qemu-img check -f {format}` was killed before it had looked at all of it");
+            Err(ImageError::Refused { path: path.to_owned(), said })
+        }
         // What isn't known isn't taken to be in the file as it is.
         _ => Ok(Checked { compressed_clusters: u64::MAX }),
     }
