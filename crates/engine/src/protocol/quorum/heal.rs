@@ -70,7 +70,8 @@ impl<W: World> Engine<W> {
     }
 }
 
-/// How many blocks were written to nodes that lacked them; it fails unless all of these drives can be healed. Blocks that no node can give back are told of, and passed over.
+/// How many blocks were written to nodes that lacked them; it fails unless all of these drives can be healed. Blocks that no node can
+/// give back are told of, and passed over.
 async fn heal<W: World>(
     column: &Column<W, Way<W>>,
     world: &W,

@@ -1,8 +1,8 @@
 //! `cargo xtask bench erasure`: volumes of an erasure code beside whole copies and plain stripes, over six servers (RAAC, section 5).
 //!
 //! With drives in memory the processor is the limit: what small writes and code cost. With emulated drives their bandwidth is: how much of
-//! it large requests get, what many clients get whose requests fit no stripe, what one lost server costs, and how long it takes until what it
-//! had is elsewhere. How a plain read-modify-write of stripes would do isn't measured: there is none.
+//! it large requests get, what many clients get whose requests fit no stripe, what one lost server costs, and how long it takes until what
+//! it had is elsewhere. How a plain read-modify-write of stripes would do isn't measured: there is none.
 
 mod drives;
 mod plots;
