@@ -56,7 +56,7 @@ impl<W: World> Engine<W> {
                 }
                 let volume = self.volumes().into_iter().find(|volume| volume.has(map.id()));
                 let Some(way) = volume.and_then(|volume| volume.by_gateway(map, led, column)) else { return };
-                match heal(&way, self.world(), (Look::AtVersions, &BTreeSet::from([drive])), |_| ()).await {
+                match heal(&way, self.world(), (Look::AtVersions, &BTreeSet::new()), |_| ()).await {
                     Ok(_) => break,
                     Err(error) => {
                         tracing::debug!(%drive, column, %error, "a drive of a quorum layout isn't up to date yet");

@@ -105,8 +105,6 @@ struct State {
     /// Counts the moves home: what was read before one isn't remembered after it.
     moves: u64,
     is_settling: bool,
-    /// Nothing could be moved home the last time, for want of space.
-    is_stuck: bool,
     /// Somebody will settle soon.
     is_due: bool,
     /// Somebody looks after versions that nobody says anything of.
@@ -160,7 +158,6 @@ impl<W: World> Node<W> {
             remembered: VecDeque::new(),
             moves: 0,
             is_settling: false,
-            is_stuck: false,
             is_due: false,
             is_watched: false,
             moving: BTreeSet::new(),

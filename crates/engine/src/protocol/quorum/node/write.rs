@@ -166,16 +166,7 @@ impl<W: World> Node<W> {
             Err(error) => {
                 state.slots.give_back(entry.slot, 1);
                 entry.data.into_iter().for_each(|(first, count)| state.room.give_back(first, count));
-                let gives_back = !state.records.is_empty() && !state.is_stuck;
-                drop(state);
-                match error {
-                    // The log has space that it gives back soon.
-                    DriveError::OutOfSpace if gives_back => {
-                        self.settle_now();
-                        Err(NodeFailure::TooMany)
-                    }
-                    error => Err(why(error)),
-                }
+                Err(why(error))
             }
         }
     }

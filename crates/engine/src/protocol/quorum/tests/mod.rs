@@ -275,33 +275,6 @@ fn three_thousand_writes_go_through_a_log_of_a_thousand_entries() {
     });
 }
 
-/// Story: a drive with room for what is at home was full of what its log had still, and clients were told that there's no space.
-#[test]
-fn writes_wait_while_the_log_of_a_full_drive_gives_back_space() {
-    told(0..2, |world, seed| async move {
-        const LENGTH: u64 = 256 << 10;
-        const PLACES: u64 = 160;
-        let rig = Rig::with_drives_of(64 << 20, world.clone(), "1/3,t=1,async", seed).await;
-        let (_, client) = rig.gateway(1);
-        for round in 0..6u8 {
-            for part in 0..4 {
-                let writes = (0..PLACES / 4).map(|number| {
-                    let (column, place) = (client.column(), part * (PLACES / 4) + number);
-                    let data = Bytes::from(vec![round + place as u8; LENGTH as usize]);
-                    async move { column.write(place * LENGTH, [data].into_iter().collect()).await }
-                });
-                for written in futures_util::future::join_all(writes).await {
-                    written.expect("space");
-                }
-            }
-        }
-        for place in 0..PLACES {
-            let read = join(&client.column().read(place * LENGTH, LENGTH).await.expect("read"));
-            assert!(read.iter().all(|byte| *byte == 5 + place as u8), "place {place}");
-        }
-    });
-}
-
 #[test]
 fn parts_of_blocks_and_what_is_taken_out_are_as_a_plain_disk_has_them() {
     told(0..6, |world, seed| async move {

@@ -47,15 +47,11 @@ const NAMES: [&str; 8] = ["drive a", "drive b", "drive c", "drive d", "drive e",
 
 impl Rig {
     pub async fn new(world: SimWorld, layout: &str, seed: u64) -> Rc<Self> {
-        Rig::with_drives_of(96 << 20, world, layout, seed).await
-    }
-
-    pub async fn with_drives_of(bytes: u64, world: SimWorld, layout: &str, seed: u64) -> Rc<Self> {
         let quorum: Quorum = layout.parse().expect("a quorum");
         let fragments = Fragments { data: quorum.data(), code: quorum.count() - quorum.data() };
         let column = Column::new(MapId(3), 1, 4, fragments);
         let disks = join_all((0..quorum.count()).map(|number| {
-            let disk = SimDisk::new(world.core(), NAMES[usize::from(number)], bytes);
+            let disk = SimDisk::new(world.core(), NAMES[usize::from(number)], 96 << 20);
             let drive = DriveId(u64::from(number) + 1);
             let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
             async move {
