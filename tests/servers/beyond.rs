@@ -18,6 +18,18 @@ fn within<T>(limit: Duration, what: &str, act: impl FnOnce() -> T) -> T {
     done
 }
 
+/// The servers 3 and 4 are lost for good, with their drives.
+fn lose_two_servers(ring: &Ring) {
+    let drives = ["s3", "s4"].map(|server| id_of(ring, server));
+    for server in [3, 4] {
+        ring.kill(server);
+        ring.wait_for_state(1, server, "down");
+    }
+    for drive in &drives {
+        ring.ask(1, &["drive", "rm", drive, "--force"]).succeeded();
+    }
+}
+
 /// Story: requests for what was lost were answered as ones to be made again. An export asked for 150 seconds for each lost piece, and what
 /// it skipped left out columns in which nothing was known to be written.
 #[test]
@@ -31,14 +43,7 @@ fn what_two_lost_servers_of_three_had_is_told_as_lost_and_all_else_is_saved() {
     client.write(0, &data).expect("written");
     client.flush().expect("stable");
     ring.ask(1, &["volume", "create", "bare", "--size", "24M", "--layout", "ec:2+1"]).succeeded();
-    let drives = ["s3", "s4"].map(|server| id_of(&ring, server));
-    for server in [3, 4] {
-        ring.kill(server);
-        ring.wait_for_state(1, server, "down");
-    }
-    for drive in &drives {
-        ring.ask(1, &["drive", "rm", drive, "--force"]).succeeded();
-    }
+    lose_two_servers(&ring);
 
     // Each export ends, and says what is lost, also where nothing was written.
     let (saved, ranges) = saved(&ring, "v");
@@ -91,14 +96,7 @@ fn what_is_given_up_of_a_code_is_zeros_and_is_written_again_on_a_fifth_server() 
     client.flush().expect("stable");
     ring.ask(1, &["snapshot", "create", "v@before"]).succeeded();
     client.write(PIECE / 2, &data[(PIECE / 2) as usize..][..3 * PIECE as usize]).expect("written");
-    let drives = ["s3", "s4"].map(|server| id_of(&ring, server));
-    for server in [3, 4] {
-        ring.kill(server);
-        ring.wait_for_state(1, server, "down");
-    }
-    for drive in &drives {
-        ring.ask(1, &["drive", "rm", drive, "--force"]).succeeded();
-    }
+    lose_two_servers(&ring);
     let used = || {
         let drives = ring.json(1, &["drive", "ls"]);
         drives.as_array().expect("a list").iter().filter_map(|drive| drive["used"].as_u64()).sum::<u64>()
