@@ -1,5 +1,6 @@
 //! Volumes of quorum layouts: nobody leads their columns, so nobody is waited for who has failed.
 
+use super::moves::{add_at, copies, drive, drives, id_of};
 use super::ring::Ring;
 use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing};
 use crate::nbd::{BLOCK, Ledger, Writer, noise};
@@ -136,19 +137,84 @@ fn what_a_quorum_layout_cannot_do_is_refused_by_name() {
     let ring = Ring::up(3);
     make(&ring, "v", "quorum:1/3,t=1,async");
     make(&ring, "m", "mirror:2");
-    let id = ring.json(1, &["drive", "ls"])[0]["id"].as_str().expect("an id").to_owned();
     for (words, said) in [
         (vec!["snapshot", "create", "v@s"], "no snapshots"),
         (vec!["volume", "relayout", "v", "--layout", "mirror:2"], "no way to another layout"),
         (vec!["volume", "relayout", "m", "--layout", "quorum:1/3,t=1,async"], "no way to a quorum layout"),
         (vec!["volume", "create", "w", "--size", "8M", "--layout", "quorum:1/2,t=1,sync"], "only async"),
         (vec!["volume", "create", "w", "--size", "8M", "--layout", "quorum:1/5,t=1,b=1,async"], "there are 3"),
-        (vec!["drive", "drain", &id, "--no-wait"], "keeps its drives"),
-        (vec!["server", "drain", "s2", "--no-wait"], "keeps its drives"),
     ] {
         let refused = ring.ask(1, &words).refused(1);
         assert!(refused.contains(said), "{words:?}: {refused}");
     }
     let wrong = ring.ask(1, &["volume", "create", "w", "--size", "8M", "--layout", "quorum:1/2,t=1,async"]).refused(2);
     assert!(wrong.contains("N >= 2t+2b+1 = 3"), "{wrong}");
+}
+
+#[test]
+fn fragments_of_a_quorum_move_to_added_drives_and_off_drained_ones() {
+    let ring = Ring::up(4);
+    make(&ring, "v", "quorum:1/3,t=1,async");
+    let writer = Writer::start(ring.gateway(), "v", Ledger::new(53, BLOCKS));
+    writer.go_on_for(SOME);
+    let (added, drained) = (add_at(&ring, "s2", &ring.data(2).join("more")), id_of(&ring, "s3"));
+    ring.wait_until("the new drive to have its share", || copies(&ring, &added) >= 8);
+    writer.go_on_for(SOME);
+    ring.ask(2, &["drive", "drain", &drained, "--no-wait"]).succeeded();
+    writer.go_on_for(SOME);
+    ring.kill(4);
+    ring.wait_for_state(1, 4, "down");
+    ring.start(&[4]);
+    ring.wait_until_drives_are_up(1);
+    is_emptied(&ring, &drained);
+    ring.ask(1, &["drive", "rm", &drained]).succeeded();
+    writer.go_on_for(SOME);
+    is_all_there(&ring, writer, &[1, 2, 3, 4]);
+}
+
+#[test]
+fn another_drive_replaces_a_lost_one_of_a_quorum_while_clients_write() {
+    let ring = Ring::up(5);
+    make(&ring, "v", "quorum:2/4,t=1,async");
+    let writer = Writer::start(ring.gateway(), "v", Ledger::new(54, BLOCKS));
+    writer.go_on_for(SOME);
+    for victim in [3, 4] {
+        let lost = id_of(&ring, &format!("s{victim}"));
+        ring.kill(victim);
+        ring.wait_for_state(1, victim, "down");
+        ring.ask(1, &["drive", "rm", &lost, "--force"]).succeeded();
+        ring.wait_until("others to have all that it had", || drive(&ring, |drive| drive["id"] == *lost).is_null());
+        writer.go_on_for(SOME);
+        // The next one may only go once the volume outlives a loss again.
+        ring.wait_until_healthy(1, "v");
+        ring.start(&[victim]);
+        add_at(&ring, &format!("s{victim}"), &ring.data(victim).join("another"));
+        ring.wait_until_drives_are_up(1);
+    }
+    is_all_there(&ring, writer, &[1, 2, 5]);
+}
+
+#[test]
+fn a_drive_of_a_quorum_without_tolerance_is_not_drained() {
+    let ring = Ring::up(2);
+    make(&ring, "v", "quorum:2/2,t=0,async");
+    let holding = drives(&ring).into_iter().find(|drive| drive["copies"] != 0).expect("one has it");
+    let refused = ring.ask(1, &["drive", "drain", holding["id"].as_str().expect("an id"), "--no-wait"]).refused(1);
+    assert!(refused.contains("needs all of its drives"), "{refused}");
+}
+
+fn is_emptied(ring: &Ring, id: &str) {
+    ring.wait_until("the drained drive to be empty", || {
+        let drive = drive(ring, |drive| drive["id"] == *id);
+        (&drive["copies"], &drive["used"]) == (&0.into(), &0.into())
+    });
+}
+
+/// All that was written is read through each of these servers, and all drives have the same.
+fn is_all_there(ring: &Ring, writer: Writer, servers: &[u32]) {
+    let mut ledger = writer.finish();
+    ring.wait_until_healthy(2, "v");
+    servers.iter().for_each(|server| ledger.compare(&mut ring.connect(*server, "v")));
+    ring.ask(1, &["volume", "scrub", "v"]).succeeded();
+    scrub_finds_nothing(ring, "v");
 }

@@ -400,7 +400,10 @@ pub enum Refusal {
     NotOfQuorum { volume: String, layout: String, what: String },
     #[error("layout {0}: sync isn't available in this version, only async")]
     SyncQuorum(String),
-    #[error("drive {drive} has a part of volume '{volume}', whose layout {layout} keeps its drives in this version")]
+    #[error(
+        "drive {drive} has a part of volume '{volume}', and layout {layout} needs all of its drives at any moment, so no part of it moves: \
+         copy the volume to one of another layout, and remove it"
+    )]
     DriveOfQuorum { drive: DriveId, volume: String, layout: String },
     #[error(
         "volume '{0}' is being flattened, and what it hasn't taken with it yet nobody else would have: do that when it's done (`tepal \

@@ -160,6 +160,11 @@ impl Placed {
         }
     }
 
+    /// The view since which the column has these drives.
+    pub(crate) fn since(&self) -> View {
+        self.holders.iter().chain(&self.joins).map(|placing| placing.since).max().unwrap_or(0)
+    }
+
     /// Whether a drive has a copy.
     pub fn has(&self, id: DriveId) -> bool {
         self.drives().any(|drive| drive == id)

@@ -127,6 +127,7 @@ impl<W: World> Engine<W> {
         }
         self.share_what_migrates();
         self.follow_places(before);
+        self.fill_what_joins();
         self.take_columns(me, now);
         // What returned drives miss is known in this view too.
         self.maps().iter().flat_map(Map::groups).for_each(|group| group.tell_noted());

@@ -26,11 +26,11 @@ impl<W: World> Engine<W> {
         let not_here = || failed(VolumeFailure::NotPrimary { server: None });
         let Some(map) = self.map(request.map) else { return not_here() };
         let column = request.column as usize;
-        if let VolumeOperation::Node { drive, operation } = request.operation {
+        if let VolumeOperation::Node { drive, since, operation } = request.operation {
             let Some(volume) = self.volume(request.volume).filter(|volume| volume.has(map.id())) else {
                 return not_here();
             };
-            return self.answer_for_node(&volume, &map, (drive, column, revision), operation, payload).await;
+            return self.answer_for_node((&volume, revision), (&map, column, since), (drive, operation), payload).await;
         }
         let Some(seat) = map.seats().get(column) else { return not_here() };
         let Some(group) = seat.group() else { return not_here() };
@@ -93,24 +93,28 @@ impl<W: World> Engine<W> {
 }
 
 impl<W: World> Engine<W> {
-    /// Has a node of this server's drives do what a gateway asks, if the gateway knows the volume as it is.
+    /// Has a node of this server's drives do what a gateway asks, if the gateway knows the volume, and the column's drives, as they are.
     async fn answer_for_node(
         &self,
-        volume: &Volume<W>,
-        map: &Map<W>,
-        (drive, column, revision): (DriveId, usize, u64),
-        operation: NodeOperation,
+        (volume, revision): (&Volume<W>, u64),
+        (map, column, since): (&Map<W>, usize, View),
+        (drive, operation): (DriveId, NodeOperation),
         payload: Payload,
     ) -> Reply {
         let known = volume.revision();
         if revision < known {
             return failed(VolumeFailure::Stale { view: self.followed(), revision: known });
         }
-        if revision > known {
+        if revision > known || since > self.followed() {
             return failed(VolumeFailure::Busy); // this server will hear of the change too
         }
+        let (placed, view) = (map.clone(), self.followed());
+        let knows_drives = move || placed.placed(column).since() <= since;
+        if !knows_drives() {
+            return failed(VolumeFailure::Stale { view, revision: known });
+        }
         let of_asker = volume.clone();
-        let may_write = move || !of_asker.is_cut_off() && of_asker.revision() == revision;
+        let may_write = move || !of_asker.is_cut_off() && of_asker.revision() == revision && knows_drives();
         let node = (drive, map, column);
         let (answer, data) = self.answer_by_node(node, operation, payload, std::rc::Rc::new(may_write)).await;
         Reply { payload: Payload::seal(0, data), ..Answer::Volume(VolumeAnswer::Node(answer)).into() }

@@ -32,7 +32,12 @@ pub fn losses_left(state: &State, record: &VolumeRecord) -> usize {
             holder.status.is_complete()
                 && state.drives.get(&holder.drive).is_some_and(|drive| drive.state == DriveState::Up)
         };
-        let of_column = |column: &ColumnRecord| column.holders.iter().filter(|holder| has_all(holder)).count();
+        // Where nobody leads, the word of a drive doesn't count whose part moves to another.
+        let leaves = |column: &ColumnRecord, drive| {
+            map.layout.quorum().is_some() && column.joining.is_some_and(|join| join.from == drive)
+        };
+        let counts = |column: &ColumnRecord, holder: &HolderRecord| has_all(holder) && !leaves(column, holder.drive);
+        let of_column = |column: &ColumnRecord| column.holders.iter().filter(|holder| counts(column, holder)).count();
         map.columns.iter().map(of_column).min().unwrap_or(0).saturating_sub(needed)
     };
     state.maps_of(record).map(|map| of_map(map)).min().unwrap_or(0)

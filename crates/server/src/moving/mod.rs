@@ -252,13 +252,18 @@ fn is_left(state: &State, map: MapId, column: usize) -> bool {
 
 /// Whether so much of a column is here that another drive can be given its part, or all that isn't here is given up. Else a move waits,
 /// and takes no other one's turn.
-fn has_enough(state: &State, map: MapId, column: usize) -> bool {
+fn has_enough(state: &State, map: MapId, column: usize, from: DriveId) -> bool {
     let Some(record) = state.maps.get(&map) else { return false };
     let is_here = |id: DriveId| {
         let drive = state.drives.get(&id);
         drive.is_some_and(|drive| matches!(drive.state, DriveState::Up | DriveState::Behind))
     };
     let holders = record.columns.get(column).map_or(&[][..], |column| &column.holders);
+    if let Some(quorum) = record.layout.quorum() {
+        // Meanwhile the word of the drive that leaves doesn't count.
+        let others = holders.iter().filter(|holder| holder.drive != from && is_here(holder.drive));
+        return others.count() >= usize::from(quorum.thresholds().answers);
+    }
     let (complete, others): (Vec<&HolderRecord>, Vec<&HolderRecord>) =
         holders.iter().partition(|holder| holder.status.is_complete() && is_here(holder.drive));
     let are_given_up = || others.iter().all(|holder| matches!(holder.status, CopyStatus::GivenUp(_)));
@@ -278,10 +283,9 @@ fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     hopeless.map(cancel).collect()
 }
 
-/// Those of a pool's volumes. What gateways keep stays where it is.
+/// Those of a pool's volumes.
 fn maps_of<'a>(state: &'a State, pool: &str) -> BTreeMap<MapId, &'a MapRecord> {
     let maps = state.active_volumes().flat_map(|volume| state.maps_of(volume).map(move |map| (volume, map)));
-    let maps = maps.filter(|(_, map)| map.layout.quorum().is_none());
     maps.filter(|(volume, map)| state.pool_of(volume, map) == pool).map(|(_, map)| (map.id, &**map)).collect()
 }
 
@@ -321,7 +325,7 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
     let mut room = Room::of(state, pool, gone, &known.spaces);
     let mut busy: BTreeMap<DriveId, usize> = BTreeMap::new();
     let goes_on = |&(map, column, join): &(MapId, u32, JoinRecord)| {
-        has_enough(state, map, column as usize) && !known.is_slow((map, column, join.to), now)
+        has_enough(state, map, column as usize, join.from) && !known.is_slow((map, column, join.to), now)
     };
     for (.., join) in joins(state).filter(goes_on) {
         *busy.entry(join.to).or_default() += 1;
@@ -351,7 +355,7 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
         let rests = known.pauses.holds(change.to, now);
         if is_under_way
-            || !has_enough(state, map, column)
+            || !has_enough(state, map, column, change.from)
             || rests
             || !is_up(change.to)
             || !is_free(change.to)

@@ -225,13 +225,13 @@ async fn what_is_given_up_of_a_code_gets_other_drives() {
         let lost = columns.filter(|(_, column)| column.holders.iter().filter(is_left).count() == 1);
         lost.map(|(number, _)| number).collect()
     };
-    assert!(!lost.is_empty() && !lost.iter().any(|&column| has_enough(&cluster.state(), map, column)));
+    assert!(!lost.is_empty() && !lost.iter().any(|&column| has_enough(&cluster.state(), map, column, DriveId(31))));
     let is_of_lost =
         |command: &Command| matches!(command, Command::BeginMove { column, .. } if lost.contains(&(*column as usize)));
     assert!(!cluster.next(&[]).iter().any(is_of_lost));
     let volume = cluster.state().volume_named("v").expect("it's there").id;
     cluster.done(Command::AcceptLoss { volume }).await;
-    assert!(lost.iter().all(|&column| has_enough(&cluster.state(), map, column)));
+    assert!(lost.iter().all(|&column| has_enough(&cluster.state(), map, column, DriveId(31))));
     // Each drive takes a few at a time, of any columns.
     while !cluster.next(&[]).iter().any(is_of_lost) {
         let command = cluster.next(&[]).into_iter().next().expect("a move, until none of these is left");
@@ -383,4 +383,26 @@ async fn a_move_to_what_is_to_hold_nothing_any_more_is_called_off_and_a_drive_re
     known.look(&cluster.state(), now);
     assert_eq!(cluster.next_as(&[], &known, now), []);
     assert_eq!(cluster.next_as(&[], &known, now + Duration::from_secs(60)), begun);
+}
+
+/// While a fragment of a quorum layout moves, the other drives alone answer.
+#[tokio::test(flavor = "current_thread")]
+async fn fragments_of_a_quorum_move_only_while_enough_others_are_up() {
+    let cluster = cluster(&[1, 1, 1, 1, 1], "quorum:1/3,t=1,async").await;
+    cluster.becomes(11, DriveState::Failed).await;
+    assert!(cluster.settle(&[]).await > 0);
+    assert!(cluster.held().keys().eq([&21, &31, &41, &51]));
+    cluster.check_apart();
+    cluster.is_for(31, DriveUse::Draining).await;
+    cluster.becomes(21, DriveState::Missing).await;
+    let state = cluster.state();
+    let columns = &state.maps[&MapId(1)].columns;
+    let begun = cluster.next(&[]);
+    let has_missing = |command: &Command| {
+        let Command::BeginMove { column, .. } = command else { panic!("{command:?}") };
+        columns[*column as usize].is_held_by(DriveId(21))
+    };
+    assert!(!begun.is_empty() && !begun.iter().any(has_missing), "{begun:?}");
+    let waits = columns.iter().any(|column| column.is_held_by(DriveId(21)) && column.is_held_by(DriveId(31)));
+    assert!(waits, "some columns have both: {columns:?}");
 }

@@ -49,6 +49,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "encrypted", run: ring::run_encrypted },
     Scenario { name: "ranges", run: ring::run_ranges },
     Scenario { name: "imported", run: ring::run_imported },
+    Scenario { name: "quorum", run: ring::run_quorum },
 ];
 
 impl Scenario {

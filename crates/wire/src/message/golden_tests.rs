@@ -351,12 +351,15 @@ fn requests_to_nodes_and_their_answers() {
         (read(Which::Before(version)), format!("03 0400000000000000 05000000 02 {as_bytes} 01 00000000")),
         (read(Which::At(version)), format!("03 0400000000000000 05000000 03 {as_bytes} 01 00000000")),
         (NodeOperation::Complete { complete }, format!("04 {completed}")),
-        (NodeOperation::Present { first: 4, count: 5 }, "05 0400000000000000 0500000000000000".to_owned()),
+        (
+            NodeOperation::Present { first: 4, count: 5, versions: true },
+            "05 0400000000000000 0500000000000000 01".to_owned(),
+        ),
     ];
     for (operation, hex) in requests {
-        let operation = VolumeOperation::Node { drive: DriveId(6), operation };
+        let operation = VolumeOperation::Node { drive: DriveId(6), since: 10, operation };
         let request = VolumeRequest { volume: VolumeId(7), map: MapId(8), column: 9, operation };
-        let hex = format!("0700000000000000 08000000 09000000 0d 0600000000000000 {hex}");
+        let hex = format!("0700000000000000 08000000 09000000 0d 0600000000000000 0a00000000000000 {hex}");
         check(&[(Message::Request(Request::Volume(request)), Kind::VolumeRequest, &hex)]);
     }
     let versions = |found| NodeAnswer::Versions { versions: vec![Versions { count: 1, found }] };

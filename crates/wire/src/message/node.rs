@@ -59,6 +59,8 @@ pub enum NodeOperation {
         first: u64,
         /// Blocks.
         count: u64,
+        /// Blocks count, too, that hold nothing since some version.
+        versions: bool,
     },
 }
 
@@ -194,7 +196,7 @@ tagged!(NodeOperation, "operation on versions", {
     2 => Write { first, count, version, digests, complete },
     3 => Read { first, count, which, data, complete },
     4 => Complete { complete },
-    5 => Present { first, count },
+    5 => Present { first, count, versions },
 });
 
 tagged!(NodeAnswer, "answer of a drive that keeps versions", {
@@ -269,7 +271,7 @@ impl NodeOperation {
                 Holds::Nothing.check(payload)?;
                 completed(complete)
             }
-            NodeOperation::Present { first, count } => {
+            NodeOperation::Present { first, count, .. } => {
                 Holds::Nothing.check(payload)?;
                 blocks(*first, *count)
             }

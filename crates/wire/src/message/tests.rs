@@ -189,7 +189,11 @@ fn any_volume_operation() -> impl Strategy<Value = VolumeOperation> {
             Release { first: offset / BLOCK, count, target: MapId(2), since: 3, lines }
         }),
         any::<u64>().prop_map(|lines| VolumeOperation::Holding { target: MapId(2), since: 3, lines }),
-        any_node_operation().prop_map(|operation| VolumeOperation::Node { drive: DriveId(5), operation }),
+        (any_node_operation(), any::<u64>()).prop_map(|(operation, since)| VolumeOperation::Node {
+            drive: DriveId(5),
+            since,
+            operation
+        }),
     ]
 }
 
@@ -214,7 +218,11 @@ fn any_node_operation() -> impl Strategy<Value = NodeOperation> {
             NodeOperation::Read { first, count, which, data, complete }
         }),
         complete().prop_map(|complete| NodeOperation::Complete { complete }),
-        (first(), 1u64..1 << 40).prop_map(|(first, count)| NodeOperation::Present { first, count }),
+        (first(), 1u64..1 << 40, any::<bool>()).prop_map(|(first, count, versions)| NodeOperation::Present {
+            first,
+            count,
+            versions
+        }),
     ]
 }
 

@@ -137,6 +137,8 @@ pub enum VolumeOperation {
     Node {
         /// Which drive.
         drive: DriveId,
+        /// The view since which the column's drives are those that the asker knows. It's refused where others are known since.
+        since: u64,
         /// What to do.
         operation: NodeOperation,
     },
@@ -267,7 +269,7 @@ tagged!(VolumeOperation, "operation on a volume", {
     10 => Holding { target, since, lines },
     11 => Changed { offset, length, limit, at, since },
     12 => Fill { offset },
-    13 => Node { drive, operation },
+    13 => Node { drive, since, operation },
 });
 
 tagged!(VolumeAnswer, "answer of a primary", {

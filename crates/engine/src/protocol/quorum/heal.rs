@@ -33,6 +33,7 @@ impl<W: World> Engine<W> {
         if !self.are_all_open() {
             return; // once they are, this is called again
         }
+        self.fill_what_joins();
         for map in self.maps().into_iter().filter(|map| map.by_gateways().is_some()) {
             let columns: Vec<usize> = (0..map.columns()).filter(|column| map.placed(*column).has(drive)).collect();
             if columns.is_empty() {
@@ -128,11 +129,19 @@ impl<W: World> Volume<W> {
             if first.is_none_or(|drive| engine.opened(drive).is_none()) {
                 continue;
             }
-            let Some(column) = self.by_gateway(map, led, number) else { return Err(IoError::Stopping) };
-            let mut lost = Vec::new();
             let up: BTreeSet<DriveId> = map.placed(number).drives().filter(|drive| engine.is_up(*drive)).collect();
-            let healed = heal(&column, engine.world(), (Look::AtFragments, &up), |block| lost.push(block)).await?;
-            summary.repaired += healed;
+            let lost = loop {
+                let Some(column) = self.by_gateway(map, led, number) else { return Err(IoError::Stopping) };
+                let mut lost = Vec::new();
+                match heal(&column, engine.world(), (Look::AtFragments, &up), |block| lost.push(block)).await {
+                    Ok(healed) => {
+                        summary.repaired += healed;
+                        break lost;
+                    }
+                    Err(_) if !column.is_current() => {} // a fragment moves, or has moved
+                    Err(error) => return Err(error),
+                }
+            };
             summary.lost.extend(lost.into_iter().map(|block| map.striping().offset_of(number, block * BLOCK)));
         }
         Ok(())

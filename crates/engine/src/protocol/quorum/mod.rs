@@ -3,6 +3,7 @@
 
 pub(crate) mod gateway;
 pub(crate) mod heal;
+pub(crate) mod joins;
 pub(crate) mod node;
 pub(crate) mod shape;
 #[cfg(test)]

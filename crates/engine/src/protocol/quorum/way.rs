@@ -4,6 +4,7 @@ use super::gateway::{Column, Gateway, Nodes, Told};
 use super::node::{Node, Resolve};
 use super::shape::Shape;
 use crate::engine::{self, Engine};
+use crate::places::{Places, Placing};
 use crate::servers::peers::Question;
 use crate::volume::{Map, Volume};
 use futures_util::FutureExt;
@@ -25,13 +26,16 @@ pub(crate) struct Led {
     shape: Arc<Shape>,
     /// Drives of this server that have yet to be brought up to date, and in how many columns.
     behind: Mutex<BTreeMap<DriveId, u64>>,
+    /// Drives of this server that join columns, and are being filled.
+    filled: Mutex<Vec<(usize, Placing)>>,
 }
 
 impl Led {
     /// `writer` is the number of this server, or gateway, among all that run.
     pub fn by_gateways(quorum: Quorum, writer: u64) -> Self {
         let shape = Arc::new(Shape::new(quorum));
-        Led { gateway: Gateway::new(shape.clone(), writer), shape, behind: Mutex::default() }
+        let gateway = Gateway::new(shape.clone(), writer);
+        Led { gateway, shape, behind: Mutex::default(), filled: Mutex::default() }
     }
 
     pub fn quorum(&self) -> Quorum {
@@ -54,6 +58,22 @@ impl Led {
     /// Drives of this server that may lack something, and in how many columns.
     pub fn behind(&self) -> BTreeMap<DriveId, u64> {
         self.lock_behind().clone()
+    }
+
+    /// A drive is filled for a column from now on; `false` if it is already.
+    pub fn begins_to_fill(&self, column: usize, joins: Placing) -> bool {
+        let mut filled = self.lock_filled();
+        let is_new = !filled.contains(&(column, joins));
+        filled.extend(is_new.then_some((column, joins)));
+        is_new
+    }
+
+    pub fn ends_to_fill(&self, column: usize, joins: Placing) {
+        self.lock_filled().retain(|known| *known != (column, joins));
+    }
+
+    fn lock_filled(&self) -> MutexGuard<'_, Vec<(usize, Placing)>> {
+        self.filled.lock().expect("nothing panics while it holds the list")
     }
 
     /// How often each drive has answered what can't be right.
@@ -85,6 +105,11 @@ impl<W: World> NodesHere<W> {
     pub fn forget(&self, map: MapId) {
         self.lock().retain(|(_, of, _), _| *of != map);
     }
+
+    /// The drive has no part of the column any more.
+    pub fn forget_part(&self, drive: DriveId, map: MapId, column: usize) {
+        self.lock().remove(&(drive, map, column));
+    }
 }
 
 impl<W: World> Engine<W> {
@@ -92,7 +117,7 @@ impl<W: World> Engine<W> {
     pub(crate) fn node(&self, drive: DriveId, map: &Map<W>, column: usize) -> Option<Node<W>> {
         let led = map.by_gateways()?;
         let (opened, _) = self.opened(drive)?;
-        if !map.placed(column).has(drive) {
+        if !map.placed(column).concerns(drive) {
             return None;
         }
         let mut nodes = self.shared.nodes.lock();
@@ -159,7 +184,7 @@ impl<W: World> Volume<W> {
     /// The way to a column that nobody leads.
     pub(crate) fn by_gateway(&self, map: &Map<W>, led: &Led, column: usize) -> Option<Column<W, Way<W>>> {
         let engine = self.engine()?;
-        let way = Way { volume: self.clone(), map: map.clone(), column };
+        let way = Way { volume: self.clone(), map: map.clone(), column, places: map.places() };
         Some(led.gateway.column(engine.world(), (column, &map.column(column)), way))
     }
 }
@@ -169,17 +194,39 @@ pub(crate) struct Way<W: World> {
     volume: Volume<W>,
     map: Map<W>,
     column: usize,
+    /// Where the map's columns are, as it was known when the way was made.
+    places: Arc<Places>,
 }
 
 impl<W: World> Clone for Way<W> {
     fn clone(&self) -> Self {
-        Way { volume: self.volume.clone(), map: self.map.clone(), column: self.column }
+        let Way { volume, map, column, places } = self;
+        Way { volume: volume.clone(), map: map.clone(), column: *column, places: places.clone() }
     }
 }
 
 impl<W: World> Nodes for Way<W> {
     fn drives(&self) -> Vec<DriveId> {
-        self.map.placed(self.column).drives().collect()
+        let placed = &self.places.columns[self.column];
+        let mut drives: Vec<DriveId> = placed.drives().collect();
+        if let Some(joins) = placed.joins {
+            drives[placed.in_place_of] = joins.drive;
+        }
+        drives
+    }
+
+    fn joining(&self) -> Option<usize> {
+        let placed = &self.places.columns[self.column];
+        placed.joins.map(|_| placed.in_place_of)
+    }
+
+    fn are_current(&self) -> bool {
+        let now = self.map.places();
+        Arc::ptr_eq(&now, &self.places) || now.columns.get(self.column) == self.places.columns.get(self.column)
+    }
+
+    fn anew(&self) -> Self {
+        Way { places: self.map.places(), ..self.clone() }
     }
 
     fn is_here(&self, drive: DriveId) -> bool {
@@ -191,13 +238,16 @@ impl<W: World> Nodes for Way<W> {
         async move {
             let engine = way.volume.engine()?;
             if engine.opened(drive).is_some() {
-                let volume = way.volume.clone();
-                let may_write: Rc<dyn Fn() -> bool> = Rc::new(move || !volume.is_cut_off() && volume.is_current());
+                let of_asker = way.clone();
+                let may_write: Rc<dyn Fn() -> bool> = Rc::new(move || {
+                    !of_asker.volume.is_cut_off() && of_asker.volume.is_current() && of_asker.are_current()
+                });
                 return Some(engine.answer_by_node((drive, &way.map, way.column), operation, payload, may_write).await);
             }
             let (_, now) = engine.followed_state()?;
             let server = now.drives.get(&drive)?.server;
-            let operation = VolumeOperation::Node { drive, operation };
+            let since = way.places.columns[way.column].since();
+            let operation = VolumeOperation::Node { drive, since, operation };
             let (volume, map) = (way.volume.id(), way.map.id());
             let request = Request::Volume(VolumeRequest { volume, map, column: way.column as u32, operation });
             let (view, revision) = (engine.followed(), way.volume.asked_as_of());

@@ -323,7 +323,8 @@ impl Draft {
         let at_risk = |map: &MapRecord| {
             let mut held = map.columns.iter().filter(|column| column.is_held_by(drive.id));
             let stays = |holder: &HolderRecord| holder.status.is_complete() && stays(holder.drive);
-            let needed = usize::from(map.layout.fragments().data);
+            let quorum = map.layout.quorum().map(|quorum| quorum.thresholds().answers);
+            let needed = usize::from(quorum.unwrap_or(map.layout.fragments().data));
             held.any(|column| column.holders.iter().filter(|holder| stays(holder)).count() < needed)
         };
         let mut names = BTreeSet::new();

@@ -249,9 +249,11 @@ impl Draft {
         }
     }
 
-    /// Refuses to empty a drive that can't be emptied.
+    /// Refuses to empty a drive that can't be emptied: a fragment moves while its volume goes on without it.
     pub(super) fn check_not_kept_by_quorum(&self, drive: DriveId) -> Result<(), Refusal> {
-        let mut of_quorum = self.state.volumes.values().filter(|volume| volume.layout.quorum().is_some());
+        let is_kept =
+            |volume: &&std::sync::Arc<VolumeRecord>| volume.layout.quorum().is_some_and(|of| of.faults() == 0);
+        let mut of_quorum = self.state.volumes.values().filter(is_kept);
         let uses = |volume: &&std::sync::Arc<VolumeRecord>| {
             self.state.maps.get(&volume.map).is_some_and(|map| map.uses(drive))
         };

@@ -46,7 +46,7 @@ impl Ring {
         self.network.cut((one, other));
         self.network.cut((other, one));
         // What is to be on one server only, nobody else takes over for it; nor does anybody hand over what only one has.
-        if !self.is_any_striped() && self.random.one_in(2) {
+        if !self.is_any_striped() && !self.plan.is_by_gateways && self.random.one_in(2) {
             self.any_migration_begins(2);
             self.council.change_rate(None);
         }
@@ -98,7 +98,7 @@ impl Ring {
             Sleep::until(&self.core, self.core.now() + Duration::from_secs(10)).await;
         }
         // Of a stripe, nobody else has what decays.
-        if self.plan.has_faults && !self.is_any_striped() && self.random.one_in(2) {
+        if self.plan.has_faults && !self.is_any_striped() && !self.plan.is_by_gateways && self.random.one_in(2) {
             let one = self.random.index(self.plan.servers);
             self.decay(&nodes[one]);
         }
@@ -113,6 +113,9 @@ impl Ring {
             self.scrubs_mend().await;
         }
         self.copies_are_equal(&self.all_nodes()).await;
+        if self.plan.is_by_gateways {
+            self.scrubs_find_nothing().await;
+        }
         if self.plan.has_codes {
             self.code_is_that_of_the_data().await;
             self.the_rest_has_all().await;
@@ -130,6 +133,20 @@ impl Ring {
             match scrub.await {
                 Ok(found) if found.unequal_extents == 0 && found.lost.is_empty() => {}
                 found => self.core.fail(format!("a scrub of {} ends with {found:?}", node.id())),
+            }
+        }
+    }
+
+    /// Returned drives have been given all that they lacked, and what a scrub has found once it doesn't find again.
+    async fn scrubs_find_nothing(&self) {
+        for is_first in [true, false] {
+            for node in self.all_nodes() {
+                let volume = node.volume.clone();
+                let scrub = on_machine(&self.core, &node.world, "scrub", async move { volume.scrub(|_| {}).await });
+                match scrub.await {
+                    Ok(found) if found.lost.is_empty() && (is_first || found.repaired == 0) => {}
+                    found => self.core.fail(format!("a scrub of {} ends with {found:?}", node.id())),
+                }
             }
         }
     }
@@ -337,7 +354,7 @@ impl Ring {
             return self.core.fail(format!("volume {} isn't known", id.0));
         };
         let (laid, ranges) = (self.council.now().laid[&map].clone(), self.council.ranges_of(id));
-        if !laid.layout.fragments().are_copies() {
+        if !laid.layout.fragments().are_copies() || laid.layout.quorum().is_some() {
             return;
         }
         let extent = u64::from(laid.layout.extent);

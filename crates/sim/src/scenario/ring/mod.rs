@@ -84,6 +84,11 @@ pub fn run_imported(executor: &Executor, mut random: Stream) -> Result<u64, Fail
     run_plan(executor, Plan::imported(&mut random), random)
 }
 
+/// The same as [`run_long`], of a volume whose columns nobody leads.
+pub fn run_quorum(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
+    run_plan(executor, Plan::quorum(&mut random), random)
+}
+
 /// Over seconds, with ranges that go to layouts of their own, and come together again.
 pub fn run_ranges(executor: &Executor, mut random: Stream) -> Result<u64, Failure> {
     run_plan(executor, Plan::ranges(&mut random), random)
@@ -201,6 +206,31 @@ const EVENTS: &[Event] = &[
 ];
 /// So many of them, from the first on, where all happens within a moment.
 const IN_A_MOMENT: usize = 8;
+/// Of volumes whose columns nobody leads.
+const BY_GATEWAYS: &[Event] = &[
+    Event::Dies,
+    Event::Dies,
+    Event::Dies,
+    Event::Starts,
+    Event::Starts,
+    Event::IsCutOff,
+    Event::LinkIsCut,
+    Event::AllIsMended,
+    Event::StandsStillOrGoesOn,
+    Event::StandsStillOrGoesOn,
+    Event::LinkIsSlow,
+    Event::IsAwayForLong,
+    Event::DriveIsSlow,
+    Event::GoesOnAlone,
+    Event::RecordChanges,
+    Event::ColumnMoves,
+    Event::ColumnMoves,
+    Event::ColumnMoves,
+    Event::ColumnMoves,
+    Event::ColumnMoves,
+    Event::MoveIsCalledOff,
+    Event::AllStart,
+];
 
 struct Ring {
     core: Rc<Core>,
@@ -324,7 +354,7 @@ impl Ring {
         if self.plan.servers > 2 && self.random.one_in(2) {
             self.two_lose_each_other().await;
         }
-        if self.random.one_in(2) {
+        if !self.plan.is_by_gateways && self.random.one_in(2) {
             self.all_go_dark().await;
         }
         self.come_right().await;
@@ -437,7 +467,11 @@ impl Ring {
     async fn something_happens(&mut self) {
         let at = self.random.index(self.machines.len());
         let id = self.machines[at].id;
-        let may_happen = if self.plan.has_faults { EVENTS } else { &EVENTS[..IN_A_MOMENT] };
+        let may_happen = match self.plan.has_faults {
+            _ if self.plan.is_by_gateways => BY_GATEWAYS,
+            true => EVENTS,
+            false => &EVENTS[..IN_A_MOMENT],
+        };
         match *self.random.pick(may_happen) {
             Event::Dies => self.stop(at),
             Event::Starts => self.start(at),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tepal_codec::xts::SECTOR;
 use tepal_engine::{Laid, Placed, Places, Placing, VolumeSpec};
 use tepal_model::layout::plexes::{Organization, Plex, Plexes, Subdisk};
+use tepal_model::layout::quorum::Quorum;
 use tepal_model::layout::{MAX_EXTENT, Protection};
 use tepal_model::{BLOCK, DriveId, Fragments, Layout, MapId, VolumeId};
 use tepal_placement::{ColumnHolders, Geometry, explicit};
@@ -54,6 +55,8 @@ pub struct Plan {
     pub is_held: bool,
     /// The volume is imported while it's used.
     pub import: Option<Importing>,
+    /// Nobody leads the volume's columns.
+    pub is_by_gateways: bool,
 }
 
 impl Plan {
@@ -87,6 +90,7 @@ impl Plan {
             has_ranges: false,
             is_held: false,
             import: None,
+            is_by_gateways: false,
         }
     }
 
@@ -129,6 +133,7 @@ impl Plan {
             has_ranges: false,
             is_held: false,
             import: None,
+            is_by_gateways: false,
         }
     }
 
@@ -193,6 +198,21 @@ impl Plan {
         plan
     }
 
+    /// As [`Plan::long`], of a volume with a quorum layout. Where several gateways write parts of one block, one part may get lost: so
+    /// clients write whole blocks.
+    pub fn quorum(random: &mut Stream) -> Self {
+        let mut plan = Plan { is_by_gateways: true, volumes_go_back: false, ..Plan::long(random) };
+        let layouts =
+            ["1/3,t=1,async", "1/3,t=1,async", "1/4,t=1,async", "2/4,t=1,async", "1/5,t=2,async", "3/5,t=1,async"];
+        plan.servers = plan.servers.max(4);
+        let fit: Vec<Quorum> = layouts.iter().filter_map(|layout| layout.parse().ok()).collect();
+        let fit: Vec<Quorum> = fit.into_iter().filter(|of| usize::from(of.count()) <= plan.servers).collect();
+        let protection = Protection::Quorum(*random.pick(&fit));
+        plan.spec = VolumeSpec { size: plan.spec.size, ..spec(random, plan.servers, protection) };
+        (plan.mix.unaligned_per_million, plan.mix.sector) = (0, BLOCK);
+        plan
+    }
+
     /// As [`Plan::long`], with copies or codes, of a volume whose ranges get layouts of their own, and come together again.
     pub fn ranges(random: &mut Stream) -> Self {
         let mut plan = if random.one_in(3) { Plan::long_stripes(random) } else { Plan::long(random) };
@@ -214,6 +234,10 @@ impl Plan {
 
     /// What a drive holds at most of the volume.
     pub fn mebibytes_each(&self) -> u64 {
+        if self.is_by_gateways {
+            const LOGS: u64 = 24;
+            return (self.spec.size * 2).div_ceil(1 << 20) + LOGS;
+        }
         if self.has_faults {
             let in_place = if self.spec.layout.fragments().are_copies() { 1 } else { 2 };
             return (self.spec.size * in_place).div_ceil(1 << 20); // a copy of each column may come to be on one
@@ -299,6 +323,7 @@ fn spec(random: &mut Stream, servers: usize, protection: Protection) -> VolumeSp
     let mut layout = Layout::new(protection);
     layout.extent = match layout.fragments().are_copies() {
         _ if layout.plexes().is_some() => layout.extent,
+        _ if layout.quorum().is_some() => *random.pick(&[4 << 10, 64 << 10, 1 << 20]),
         true => *random.pick(&[4 << 10, 64 << 10, 1 << 20, MAX_EXTENT]),
         false => layout.fragments().stripe() * *random.pick(&[1, 1, 2, 5]),
     };

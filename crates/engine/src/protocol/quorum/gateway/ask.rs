@@ -94,8 +94,8 @@ impl<W: World, N: Nodes> Column<W, N> {
                 Some((NodeAnswer::Failed(_), _)) | None => {}
                 Some(told) => return Ok(told),
             }
-            // Its volume may have gone meanwhile.
-            if self.nodes.goes_on().is_err() {
+            // Its volume may have gone meanwhile, or the column has other drives.
+            if self.nodes.goes_on().is_err() || !self.nodes.are_current() {
                 return Err(NodeFailure::NotHere);
             }
             self.world.sleep(AGAIN).await;

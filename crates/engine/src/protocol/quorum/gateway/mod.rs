@@ -13,9 +13,12 @@
 //! 2. What a read returns is on N - T nodes, B of which may lie, before it's returned: later reads don't go back.
 //! 3. A fragment counts if its digest is the one that the version names; a node that sends another one is named.
 //! 4. A write that covers a part of a block has the block for itself among the writes of this gateway, from before it reads the rest.
+//! 5. Answers are counted together only if the column had the same drives from the first question to the last answer. A node answers
+//!    nobody who knows the column's drives of before ([`heal`](super::heal) moves a fragment to another drive).
 
 mod answers;
 mod ask;
+mod fill;
 mod hints;
 mod present;
 mod read;
@@ -29,16 +32,25 @@ use hints::Hints;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tepal_drive::world::World;
-use tepal_model::DriveId;
+use tepal_model::{DriveId, IoError};
 use tepal_wire::Payload;
 use tepal_wire::message::{NodeAnswer, NodeOperation};
 use time::Times;
 use turns::Turns;
 
-/// The nodes of a column, as a gateway reaches them.
+/// The nodes of a column, as a gateway reaches them. The column's drives are those of one moment, until [`anew`](Nodes::anew).
 pub(crate) trait Nodes: Clone + 'static {
-    /// The drives of the column, in the order of their fragments.
+    /// The drives of the column, in the order of their fragments. Of a fragment that moves, the drive that is to get it.
     fn drives(&self) -> Vec<DriveId>;
+
+    /// The fragment that moves to another drive: neither drive's word counts until the fragment is there.
+    fn joining(&self) -> Option<usize>;
+
+    /// Whether the column still has these drives, as far as is known here.
+    fn are_current(&self) -> bool;
+
+    /// The same with the drives that the column has now.
+    fn anew(&self) -> Self;
 
     /// Whether a drive is of this very process: asking it is a call.
     fn is_here(&self, drive: DriveId) -> bool;
@@ -47,7 +59,7 @@ pub(crate) trait Nodes: Clone + 'static {
     fn ask(&self, drive: DriveId, question: NodeOperation, payload: Payload) -> LocalBoxFuture<'static, Told>;
 
     /// Whether requests still make sense: the volume is there, and the client may use it.
-    fn goes_on(&self) -> Result<(), tepal_model::IoError>;
+    fn goes_on(&self) -> Result<(), IoError>;
 }
 
 /// An answer and its data; `None` if none came, and none will come.
@@ -123,6 +135,33 @@ impl<W: World, N: Nodes> Column<W, N> {
     /// How many blocks the column has at most.
     pub fn room(&self) -> u64 {
         self.room
+    }
+
+    /// Whether the column still has the drives that it had when this was made.
+    pub fn is_current(&self) -> bool {
+        self.nodes.are_current()
+    }
+
+    /// The nodes whose answers count.
+    fn voters(&self) -> impl Iterator<Item = (usize, DriveId)> + use<W, N> {
+        let joining = self.nodes.joining();
+        self.nodes.drives().into_iter().enumerate().filter(move |(node, _)| joining != Some(*node))
+    }
+
+    /// How many there are.
+    fn count_voters(&self) -> usize {
+        usize::from(self.shape.quorum.count()) - usize::from(self.nodes.joining().is_some())
+    }
+
+    /// Does what may be done again, while the column has the same drives from its beginning to its end.
+    async fn with_same_drives<T>(&self, act: impl AsyncFn(&Self) -> Result<T, IoError>) -> Result<T, IoError> {
+        loop {
+            let column = Column { nodes: self.nodes.anew(), ..self.clone() };
+            let outcome = act(&column).await;
+            if column.is_current() {
+                return outcome;
+            }
+        }
     }
 
     /// A node sent what can't be right.

@@ -12,12 +12,20 @@ impl<W: World, N: Nodes> Column<W, N> {
     /// Runs of blocks from the first one on, at least one. A run holds something if any of the nodes that answer has something of it: so
     /// none does that holds nothing, but for nodes that lie.
     pub async fn present(&self, blocks: Range<u64>) -> Result<Vec<Run>, IoError> {
+        self.with_same_drives(async |column: &Self| column.runs(&blocks, false).await).await
+    }
+
+    /// The same of blocks that have a version, whether or not they hold something since. By the drives that the column had.
+    pub async fn have_versions(&self, blocks: &Range<u64>) -> Result<Vec<Run>, IoError> {
+        self.runs(blocks, true).await
+    }
+
+    async fn runs(&self, blocks: &Range<u64>, versions: bool) -> Result<Vec<Run>, IoError> {
         let (first, count) = (blocks.start, blocks.end - blocks.start);
-        let question = NodeOperation::Present { first, count };
-        let all = self.nodes.drives();
-        let (drives, mut refused) = (all.len(), Vec::new());
-        let all = all.into_iter().enumerate();
-        let mut asked = self.ask(all.map(|(node, drive)| (node, drive, question.clone(), Payload::none())).collect());
+        let question = NodeOperation::Present { first, count, versions };
+        let (count_all, mut refused) = (self.count_voters(), Vec::new());
+        let ask = |(node, drive)| (node, drive, question.clone(), Payload::none());
+        let mut asked = self.ask(self.voters().map(ask).collect());
         let needed = usize::from(self.shape.quorum.thresholds().answers);
         let mut all: Vec<Vec<Run>> = Vec::new();
         while all.len() < needed {
@@ -26,7 +34,7 @@ impl<W: World, N: Nodes> Column<W, N> {
                 return Err(why(&refused));
             };
             refused.extend(said.what.as_ref().err());
-            if refused.len() > drives - needed {
+            if refused.len() > count_all - needed {
                 return Err(why(&refused));
             }
             if let Ok((NodeAnswer::Present { runs }, _)) = said.what

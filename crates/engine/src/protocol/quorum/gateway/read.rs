@@ -7,6 +7,7 @@ use super::write::Versioned;
 use super::{Column, Nodes};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, join_all, select};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -32,9 +33,11 @@ const NONE: BTreeSet<DriveId> = BTreeSet::new();
 
 /// How many answers are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    /// As many as decide.
+pub(super) enum Wanted {
+    /// As many as decide, with the fragments that suffice.
     Enough,
+    /// The same without.
+    EnoughVersions,
     /// Those of all nodes that answer soon, with their fragments.
     All,
     /// The same without.
@@ -43,12 +46,12 @@ enum Wanted {
 
 /// What one node has said of one block.
 #[derive(Clone, Debug)]
-struct Seen {
-    version: Version,
-    holds: bool,
+pub(super) struct Seen {
+    pub version: Version,
+    pub holds: bool,
     is_complete: bool,
     /// The fragment can't be read.
-    is_damaged: bool,
+    pub is_damaged: bool,
     digests: Vec<Digest>,
     /// If it was asked for, and can be read.
     fragment: Option<Bytes>,
@@ -56,7 +59,7 @@ struct Seen {
 
 /// Why an answer isn't counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unheard {
+pub(super) enum Unheard {
     /// The node doesn't know what it had, or has forgotten it.
     Gone,
     /// No honest node says that.
@@ -64,10 +67,20 @@ enum Unheard {
 }
 
 /// What nodes have said of some blocks.
-struct Answers {
-    seen: BTreeMap<usize, Vec<Seen>>,
+pub(super) struct Answers {
+    pub seen: BTreeMap<usize, Vec<Seen>>,
     /// A node doesn't know what it had of one of them.
     has_gone: bool,
+}
+
+/// What has become of looking for the fragments of a version.
+enum Fetched {
+    /// The block, and the digests of all its fragments.
+    Whole(Bytes, Vec<Digest>),
+    /// Some fragments haven't come, can't be read, or aren't there any more.
+    NotNow,
+    /// All have come that nodes told of, and too few are right.
+    Wrong,
 }
 
 /// The content of a block: `None` if it holds nothing.
@@ -79,7 +92,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         let blocks = offset / BLOCK..(offset + length).div_ceil(BLOCK);
         let most = u64::from(self.shape.most_blocks());
         let starts = (blocks.start..blocks.end).step_by(most as usize);
-        let parts = starts.map(|first| self.read_part(first, (blocks.end - first).min(most) as u32));
+        let parts = starts.map(|first| self.read_settled(first, (blocks.end - first).min(most) as u32));
         let mut whole = Segments::new();
         for part in join_all(parts).await {
             whole.extend(part?);
@@ -90,7 +103,11 @@ impl<W: World, N: Nodes> Column<W, N> {
 
     /// Whole blocks.
     pub(super) async fn read_blocks(&self, first: u64, count: u32) -> Result<Bytes, IoError> {
-        Ok(join(&self.read_part(first, count).await?))
+        Ok(join(&self.read_settled(first, count).await?))
+    }
+
+    async fn read_settled(&self, first: u64, count: u32) -> Result<Segments, IoError> {
+        self.with_same_drives(async |column: &Self| column.read_part(first, count).await).await
     }
 
     async fn read_part(&self, first: u64, count: u32) -> Result<Segments, IoError> {
@@ -101,7 +118,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         let mut whole = Segments::new();
         for index in 0..count {
             let of_block = seen.iter().map(|(node, seen)| (*node, seen[index as usize].clone())).collect();
-            let content = self.settle_block(first + u64::from(index), of_block).await?;
+            let (_, content) = self.settle_block(first + u64::from(index), of_block).await?;
             whole.extend(content.map_or_else(|| zeros(BLOCK), |bytes| Segments::from_iter([bytes])));
         }
         Ok(whole)
@@ -109,6 +126,10 @@ impl<W: World, N: Nodes> Column<W, N> {
 
     /// Has a block made whole: all nodes that answer have its latest version. For nodes that look after themselves.
     pub async fn resolve(&self, block: u64) -> Result<(), IoError> {
+        self.with_same_drives(async |column: &Self| column.resolve_now(block).await).await
+    }
+
+    async fn resolve_now(&self, block: u64) -> Result<(), IoError> {
         let seen = self.look(block, Wanted::Enough).await?;
         self.settle_block(block, seen).await?;
         let seen = self.look(block, Wanted::Enough).await?;
@@ -123,7 +144,7 @@ impl<W: World, N: Nodes> Column<W, N> {
 
     /// Asks all nodes for the latest version of some blocks, M of them for fragments too.
     /// Of the drives in `healed`, answers are waited for longer, and are needed.
-    async fn ask_all(
+    pub(super) async fn ask_all(
         &self,
         first: u64,
         count: u32,
@@ -134,19 +155,21 @@ impl<W: World, N: Nodes> Column<W, N> {
         let data = match wanted {
             Wanted::Enough => self.nodes_for_data(&drives),
             Wanted::All => (0..drives.len()).collect(),
-            Wanted::AllVersions => Vec::new(),
+            Wanted::EnoughVersions | Wanted::AllVersions => Vec::new(),
         };
+        let takes_all = matches!(wanted, Wanted::All | Wanted::AllVersions);
         let question = |(node, drive): (usize, DriveId)| {
             let (which, complete) = (Which::Latest, self.hints(drive));
             let question = NodeOperation::Read { first, count, which, data: data.contains(&node), complete };
             (node, drive, question, Payload::none())
         };
-        let mut asked = self.ask(drives.iter().copied().enumerate().map(question).collect());
-        let needed = usize::from(self.shape.quorum.thresholds().answers);
+        let mut asked = self.ask(self.voters().map(question).collect());
+        let (voters, needed) = (self.count_voters(), usize::from(self.shape.quorum.thresholds().answers));
         let (mut seen, mut has_gone): (BTreeMap<usize, Vec<Seen>>, bool) = (BTreeMap::new(), false);
         let mut refused = Vec::new();
-        let mut silent: BTreeSet<DriveId> = drives.iter().copied().filter(|drive| healed.contains(drive)).collect();
-        while seen.len() < drives.len() && (seen.len() < needed || wanted != Wanted::Enough) {
+        let mut silent: BTreeSet<DriveId> =
+            self.voters().map(|(_, drive)| drive).filter(|drive| healed.contains(drive)).collect();
+        while seen.len() < voters && (seen.len() < needed || takes_all) {
             let patience = if silent.is_empty() { PATIENCE } else { HEALING };
             let said = match seen.len() < needed {
                 true => asked.next().await,
@@ -161,7 +184,7 @@ impl<W: World, N: Nodes> Column<W, N> {
             };
             silent.remove(&drives[said.node]);
             refused.extend(said.what.as_ref().err());
-            if refused.len() > drives.len() - needed {
+            if refused.len() > voters - needed {
                 return Err(why(&refused));
             }
             if let Ok((NodeAnswer::Versions { versions }, bytes)) = said.what {
@@ -181,7 +204,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         self.within(PATIENCE, asked).await
     }
 
-    async fn within(&self, patience: Duration, asked: &mut Asked) -> Option<Said> {
+    pub(super) async fn within(&self, patience: Duration, asked: &mut Asked) -> Option<Said> {
         match select(Box::pin(asked.next()), Box::pin(self.world.sleep(patience))).await {
             Either::Left((said, _)) => said,
             Either::Right(_) => None,
@@ -191,15 +214,16 @@ impl<W: World, N: Nodes> Column<W, N> {
     /// The first M fragments are the data as it is; but a copy is read here if one is here.
     fn nodes_for_data(&self, drives: &[DriveId]) -> Vec<usize> {
         let count = usize::from(self.shape.quorum.data());
+        let voters: SmallVec<[usize; 8]> = self.voters().map(|(node, _)| node).collect();
         if count > 1 {
-            return (0..count).collect();
+            return voters.into_iter().take(count).collect();
         }
-        let here = drives.iter().position(|drive| self.nodes.is_here(*drive));
-        vec![here.unwrap_or_else(|| (self.writer % drives.len().max(1) as u64) as usize)]
+        let here = voters.iter().find(|node| self.nodes.is_here(drives[**node]));
+        vec![here.copied().unwrap_or_else(|| voters[(self.writer % voters.len().max(1) as u64) as usize])]
     }
 
     /// What a node says of each block.
-    fn blocks_of(
+    pub(super) fn blocks_of(
         &self,
         first: u64,
         count: u32,
@@ -278,7 +302,7 @@ impl<W: World, N: Nodes> Column<W, N> {
     }
 
     /// Of blocks that all hold something.
-    fn decode_run(&self, run: &Range<u32>, seen: &BTreeMap<usize, Vec<Seen>>) -> Option<Bytes> {
+    pub(super) fn decode_run(&self, run: &Range<u32>, seen: &BTreeMap<usize, Vec<Seen>>) -> Option<Bytes> {
         let newest = |index: u32| seen.values().map(|seen| seen[index as usize].version).max();
         let mut fragments: Vec<(usize, Bytes)> = Vec::new();
         for (node, seen) in seen {
@@ -299,8 +323,12 @@ impl<W: World, N: Nodes> Column<W, N> {
         self.shape.digests() == 0 || digests.get(node) == Some(&digest(bytes))
     }
 
-    /// The content of one block, by the protocol step by step.
-    async fn settle_block(&self, block: u64, mut seen: BTreeMap<usize, Seen>) -> Result<Content, IoError> {
+    /// The latest version of one block that each later read sees, and its content, by the protocol step by step.
+    pub(super) async fn settle_block(
+        &self,
+        block: u64,
+        mut seen: BTreeMap<usize, Seen>,
+    ) -> Result<(Version, Content), IoError> {
         let drives = self.nodes.drives();
         let (mut unsupported, mut passed_over) = (0, BTreeSet::new());
         loop {
@@ -334,25 +362,43 @@ impl<W: World, N: Nodes> Column<W, N> {
             if version.is_none() || !holds {
                 match self.spread(block, version, None, &seen, is_complete).await {
                     Err(IoError::NotNow) => seen = self.look_again(block, Wanted::Enough).await?,
-                    spread => return spread.map(|()| None),
+                    spread => return spread.map(|()| (version, None)),
                 }
                 continue;
             }
-            if let Some((content, digests)) = self.content(block, version, &mut seen).await {
+            let content = self.content(block, version, &mut seen).await;
+            if let Fetched::Whole(content, digests) = content {
                 match self.spread(block, version, Some((&content, digests)), &seen, is_complete).await {
                     Err(IoError::NotNow) => seen = self.look_again(block, Wanted::Enough).await?,
-                    spread => return spread.map(|()| Some(content)),
+                    spread => return spread.map(|()| (version, Some(content))),
                 }
                 continue;
             }
-            // Of a complete version there are enough right fragments: so this isn't one, or fragments are damaged or have gone.
-            if is_complete || !self.look_before(block, version, &mut seen).await {
-                seen = self.look_again(block, Wanted::All).await?;
-                if let Some(error) = self.damage(block, &seen) {
-                    return Err(error);
-                }
+            // Of a complete version, the nodes that told of it have enough right fragments: so this one isn't.
+            if !is_complete && matches!(content, Fetched::Wrong) && self.look_before(block, version, &mut seen).await {
+                continue;
+            }
+            seen = self.look_again(block, Wanted::All).await?;
+            if let Some(error) = self.damage(block, &seen) {
+                return Err(error);
+            }
+            if self.is_surely_incomplete(version, &seen) && !self.look_before(block, version, &mut seen).await {
+                seen = self.look_again(block, Wanted::Enough).await?;
             }
         }
+    }
+
+    /// Whether all nodes have answered, and fewer have a version than have each complete one.
+    fn is_surely_incomplete(&self, version: Version, seen: &BTreeMap<usize, Seen>) -> bool {
+        let holders = seen.values().filter(|seen| seen.version == version).count();
+        seen.len() == self.count_voters() && (1..self.fewest_holders()).contains(&holders)
+    }
+
+    /// So many nodes at least tell of a version that is complete, if all are asked: some may lie, and one may be of no account as its
+    /// fragment moves.
+    fn fewest_holders(&self) -> usize {
+        let honest = self.shape.quorum.thresholds().complete - self.shape.quorum.liars();
+        usize::from(honest) - usize::from(self.nodes.joining().is_some())
     }
 
     /// Sees to it that a version is complete before it's told. Nodes whose fragments are damaged get them again.
@@ -378,10 +424,10 @@ impl<W: World, N: Nodes> Column<W, N> {
         let versioned = Versioned { first: block, count: 1, version, fragments, digests };
         if is_complete {
             let column = self.clone();
-            self.world.spawn(Box::pin(async move { drop(column.keep(versioned, &have).await) }));
+            self.world.spawn(Box::pin(async move { drop(column.keep(&versioned, &have).await) }));
             return Ok(());
         }
-        match self.keep(versioned, &have).await {
+        match self.keep(&versioned, &have).await {
             // Who may only read waits until others have done it: the nodes see to that by themselves.
             Err(IoError::NotAllowed) => Err(IoError::NotNow),
             kept => kept,
@@ -428,12 +474,7 @@ impl<W: World, N: Nodes> Column<W, N> {
     }
 
     /// The content of a version, of as many right fragments as suffice: those that have come, and those of other holders.
-    async fn content(
-        &self,
-        block: u64,
-        version: Version,
-        seen: &mut BTreeMap<usize, Seen>,
-    ) -> Option<(Bytes, Vec<Digest>)> {
+    async fn content(&self, block: u64, version: Version, seen: &mut BTreeMap<usize, Seen>) -> Fetched {
         let drives = self.nodes.drives();
         let mut fragments = self.right_ones(version, seen, &drives);
         if !suffice(&fragments, &self.shape) {
@@ -449,7 +490,7 @@ impl<W: World, N: Nodes> Column<W, N> {
             let mut asked = self.ask(others.iter().map(question).collect());
             let mut left = others.len();
             while left > 0 && !suffice(&fragments, &self.shape) {
-                let said = self.soon(&mut asked).await?;
+                let Some(said) = self.soon(&mut asked).await else { return Fetched::NotNow };
                 left -= 1;
                 let Ok((NodeAnswer::Versions { versions }, bytes)) = said.what else { continue };
                 if let Ok(Some(of_block)) = self.blocks_of(block, 1, versions, bytes, true).map(|mut all| all.pop())
@@ -460,12 +501,16 @@ impl<W: World, N: Nodes> Column<W, N> {
                 }
             }
         }
+        let mut holders = seen.values().filter(|seen| seen.version == version);
         if !suffice(&fragments, &self.shape) {
-            return None;
+            let have_come = holders.all(|seen| seen.fragment.is_some());
+            return if have_come { Fetched::Wrong } else { Fetched::NotNow };
         }
-        let digests = seen.values().find(|seen| seen.version == version && seen.fragment.is_some())?.digests.clone();
+        let Some(digests) = holders.find(|seen| seen.fragment.is_some()).map(|seen| seen.digests.clone()) else {
+            return Fetched::NotNow;
+        };
         let fragments: Vec<(usize, Bytes)> = fragments.into_iter().collect();
-        Some((self.shape.decode(1, &fragments), digests))
+        Fetched::Whole(self.shape.decode(1, &fragments), digests)
     }
 
     fn right_ones(&self, version: Version, seen: &BTreeMap<usize, Seen>, drives: &[DriveId]) -> Fragments {
@@ -480,7 +525,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         fragments
     }
 
-    /// The block can't be read at all if all nodes have answered, so many have its latest version that it's complete, and too few of
+    /// The block can't be read at all if all nodes have answered, so many have its latest version that it may be complete, and too few of
     /// their fragments are right.
     fn damage(&self, block: u64, seen: &BTreeMap<usize, Seen>) -> Option<IoError> {
         let version = seen.values().map(|seen| seen.version).max()?;
@@ -489,10 +534,10 @@ impl<W: World, N: Nodes> Column<W, N> {
             seen.fragment.as_ref().is_some_and(|bytes| self.is_right(node, bytes, &seen.digests))
         };
         let right = of_version.clone().filter(|(node, seen)| is_right(**node, seen)).count();
-        let all = seen.len() == usize::from(self.shape.quorum.count());
-        let is_complete = of_version.count() >= self.shape.quorum.thresholds().complete.into();
+        let all = seen.len() == self.count_voters();
+        let may_be_complete = of_version.count() >= self.fewest_holders().max(1);
         let error = IoError::Damaged { offset: block * BLOCK, length: BLOCK };
-        (all && is_complete && right < self.shape.quorum.data().into()).then_some(error)
+        (all && may_be_complete && right < self.shape.quorum.data().into()).then_some(error)
     }
 
     /// Has all nodes that can be reached keep the latest versions of some blocks. How many blocks were written to nodes that lacked
@@ -540,7 +585,13 @@ impl<W: World, N: Nodes> Column<W, N> {
         // Else somebody writes it now, to all nodes that can be reached.
         let Candidate::Complete(version) = classify(&told, self.shape.quorum) else { return Ok(()) };
         let holds = seen.values().any(|seen| seen.version == version && seen.holds);
-        let content = if holds { self.content(block, version, &mut seen).await } else { None };
+        let content = match holds {
+            true => match self.content(block, version, &mut seen).await {
+                Fetched::Whole(content, digests) => Some((content, digests)),
+                Fetched::NotNow | Fetched::Wrong => None,
+            },
+            false => None,
+        };
         if version.is_none() || holds != content.is_some() {
             return Ok(());
         }
@@ -548,7 +599,7 @@ impl<W: World, N: Nodes> Column<W, N> {
             let is_right = |bytes: &Bytes| self.is_right(*node, bytes, &seen.digests);
             seen.version == version && (!seen.holds || seen.fragment.as_ref().is_some_and(is_right))
         };
-        let all = 0..self.nodes.drives().len();
+        let all = self.voters().map(|(node, _)| node);
         let lacking: Vec<usize> = all.filter(|node| !seen.get(node).is_some_and(|seen| is_right(node, seen))).collect();
         let (fragments, digests) = match &content {
             Some((content, digests)) => (Some(self.shape.encode(content)), digests.clone()),
@@ -589,7 +640,7 @@ fn all_have_answered(silent: &BTreeSet<DriveId>) -> Result<(), IoError> {
 }
 
 impl Seen {
-    fn told(&self) -> Told {
+    pub(super) fn told(&self) -> Told {
         Told { version: self.version, is_complete: self.is_complete }
     }
 }

@@ -53,7 +53,9 @@ impl<W: World, N: Nodes> Column<W, N> {
                 return;
             }
             // Those who wait find out why there's none.
-            let Some(known) = self.greatest_time().await else { continue };
+            let known =
+                self.with_same_drives(async |column: &Self| column.greatest_time().await.ok_or(IoError::NotNow)).await;
+            let Ok(known) = known else { continue };
             let mut times = self.lock_times();
             times.last = times.last.max(known);
             for waiting in waiting {
@@ -71,10 +73,9 @@ impl<W: World, N: Nodes> Column<W, N> {
     async fn greatest_time(&self) -> Option<u64> {
         let needed = usize::from(self.shape.quorum.thresholds().answers);
         let question = |drive| NodeOperation::Time { complete: self.hints(drive) };
-        let drives = self.nodes.drives();
-        let count = drives.len();
-        let drives = drives.into_iter().enumerate();
-        let mut asked = self.ask(drives.map(|(node, drive)| (node, drive, question(drive), Payload::none())).collect());
+        let count = self.count_voters();
+        let mut asked =
+            self.ask(self.voters().map(|(node, drive)| (node, drive, question(drive), Payload::none())).collect());
         let (mut times, mut refused): (Vec<u64>, usize) = (Vec::with_capacity(needed), 0);
         while times.len() < needed {
             if refused > count - needed {

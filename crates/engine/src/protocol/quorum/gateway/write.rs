@@ -123,23 +123,27 @@ impl<W: World, N: Nodes> Column<W, N> {
                 self.shape.encode(&data.slice(from..from + count as usize * BLOCK as usize))
             });
             let digests = fragments.as_ref().map_or(Vec::new(), |fragments| self.shape.digests_of(fragments));
-            self.keep(Versioned { first, count, version, fragments, digests }, &[]).await
+            let versioned = Versioned { first, count, version, fragments, digests };
+            // A node that has the version keeps it once.
+            self.with_same_drives(async |column: &Self| column.keep(&versioned, &[]).await).await
         });
         join_all(parts).await.into_iter().collect()
     }
 
     /// Has nodes keep a version, until it's complete. Some of them have it already.
-    pub(super) async fn keep(&self, versioned: Versioned, have: &[usize]) -> Result<(), IoError> {
-        let drives = self.nodes.drives();
+    pub(super) async fn keep(&self, versioned: &Versioned, have: &[usize]) -> Result<(), IoError> {
         let question =
             |node: usize, drive| (node, drive, versioned.question(self.hints(drive)), versioned.payload(node));
-        let lacking = drives.iter().enumerate().filter(|(node, _)| !have.contains(node));
-        let mut asked = self.ask(lacking.map(|(node, drive)| question(node, *drive)).collect());
+        let lacking = self.voters().filter(|(node, _)| !have.contains(node));
+        let mut asked = self.ask(lacking.map(|(node, drive)| question(node, drive)).collect());
+        if let Some(joining) = self.nodes.joining() {
+            drop(self.ask(vec![question(joining, self.nodes.drives()[joining])]));
+        }
         let needed = usize::from(self.shape.quorum.thresholds().complete);
         let (mut kept, mut refused) = (have.len(), Vec::new());
         // Those that may still keep it are too few once so many have refused.
         while kept < needed {
-            if refused.len() > drives.len() - needed {
+            if refused.len() > self.count_voters() - needed {
                 return Err(why(&refused));
             }
             match asked.next().await.map(|said| said.what) {

@@ -234,8 +234,9 @@ impl<W: World> Node<W> {
                 }
                 Err(failure) => failed(failure),
             },
-            NodeOperation::Present { first, count } => {
-                self.present(first, count).await.map_or_else(failed, |runs| (NodeAnswer::Present { runs }, none))
+            NodeOperation::Present { first, count, versions } => {
+                let present = self.present(first, count, versions).await;
+                present.map_or_else(failed, |runs| (NodeAnswer::Present { runs }, none))
             }
         }
     }

@@ -253,36 +253,54 @@ impl<W: World> Node<W> {
         *found = Segments::from_iter([kept.freeze()]);
     }
 
-    /// Which blocks may hold something, as runs from the first one on.
-    pub async fn present(&self, first: u64, count: u64) -> Result<Vec<Run>, NodeFailure> {
+    /// Which blocks may hold something, as runs from the first one on; with `versions`, those too that hold nothing since some version.
+    pub async fn present(&self, first: u64, count: u64, versions: bool) -> Result<Vec<Run>, NodeFailure> {
         let room = self.0.parts[1] - self.0.parts[0];
         let Some(end) = first.checked_add(count).filter(|end| *end <= room) else { return Err(NodeFailure::NotHere) };
         self.open().await?;
-        let fragment = self.shape().fragment() as u64;
-        let blocks = blocks_with(&self.shape().bytes_at_home(&(first..end)));
-        let runs = self.0.drive.present(
-            self.0.map,
-            self.0.parts[0] + blocks.start,
-            blocks.end - blocks.start,
-            LOOK,
-            &Lineage::default(),
-        );
-        // What the drive's blocks say of blocks of the column: a block holds something if one of the drive's does that has a part of it.
-        let mut held: Vec<Range<u64>> = Vec::new();
-        let (mut at, mut known) = (blocks.start, first);
-        for (length, holds) in runs {
-            let bytes = at * BLOCK..(at + length) * BLOCK;
-            at += length;
-            known = if at == blocks.end { end } else { bytes.end / fragment };
-            if holds {
-                held.push((bytes.start / fragment).max(first)..bytes.end.div_ceil(fragment).min(end));
-            }
-        }
-        let known = known.clamp(first, end);
+        let (mut held, known) = match versions {
+            true => self.have_homes(first..end),
+            false => self.have_fragments(first..end),
+        };
         let state = self.lock();
         held.extend(state.versions.range(first..known).map(|(block, _)| *block..block + 1));
         drop(state);
         Ok(runs_of(first..known, held))
+    }
+
+    /// Blocks of the column that may have fragments at home, and up to which block that's known: a block has one if one of the drive's
+    /// blocks is there that has a part of it.
+    fn have_fragments(&self, blocks: Range<u64>) -> (Vec<Range<u64>>, u64) {
+        let fragment = self.shape().fragment() as u64;
+        let bytes = self.shape().bytes_at_home(&blocks);
+        let (there, known) = self.are_there(self.0.parts[0], blocks_with(&bytes));
+        let of_column = |part: &Range<u64>| {
+            (part.start * BLOCK / fragment).max(blocks.start)..(part.end * BLOCK).div_ceil(fragment).min(blocks.end)
+        };
+        let known = known.map_or(blocks.end, |known| known * BLOCK / fragment);
+        (there.iter().map(of_column).collect(), known.clamp(blocks.start, blocks.end))
+    }
+
+    /// Blocks of the column of which versions at home may be told, and up to which block that's known.
+    fn have_homes(&self, blocks: Range<u64>) -> (Vec<Range<u64>>, u64) {
+        let together = self.shape().homes_together();
+        let (there, known) = self.are_there(self.0.parts[1], self.homes_with(&blocks));
+        let of_column =
+            |part: &Range<u64>| (part.start * together).max(blocks.start)..(part.end * together).min(blocks.end);
+        let known = known.map_or(blocks.end, |known| known * together);
+        (there.iter().map(of_column).collect(), known.clamp(blocks.start, blocks.end))
+    }
+
+    /// Which blocks of one of the drive's parts are there, and up to which block that's known; `None` if of all.
+    fn are_there(&self, part: u64, blocks: Range<u64>) -> (Vec<Range<u64>>, Option<u64>) {
+        let (first, count) = (part + blocks.start, blocks.end - blocks.start);
+        let mut there: Vec<Range<u64>> = Vec::new();
+        let mut at = blocks.start;
+        for (length, holds) in self.0.drive.present(self.0.map, first, count, LOOK, &Lineage::default()) {
+            there.extend(holds.then_some(at..at + length));
+            at += length;
+        }
+        (there, (at < blocks.end).then_some(at))
     }
 }
 

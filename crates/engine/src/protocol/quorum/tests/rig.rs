@@ -31,6 +31,18 @@ pub struct Server {
     life: u64,
     /// It answers whatever it likes.
     pub lies: bool,
+    /// It's broken, and stays so.
+    is_broken: bool,
+    /// How many changes of the column's drives it has heard of.
+    heard: usize,
+}
+
+/// Which drives the column has, by the numbers of their servers.
+#[derive(Clone, Debug)]
+pub struct Seats {
+    servers: Vec<usize>,
+    /// The fragment that moves, to the server there.
+    joining: Option<usize>,
 }
 
 pub struct Rig {
@@ -41,26 +53,36 @@ pub struct Rig {
     /// Messages take so long at most, in microseconds.
     pub delay: Cell<u64>,
     column: Column,
+    /// The column's drives, as they were agreed one after another.
+    agreed: RefCell<Vec<Rc<Seats>>>,
 }
 
-const NAMES: [&str; 8] = ["drive a", "drive b", "drive c", "drive d", "drive e", "drive f", "drive g", "drive h"];
+const NAMES: [&str; 9] =
+    ["drive a", "drive b", "drive c", "drive d", "drive e", "drive f", "drive g", "drive h", "drive i"];
+
+async fn new_disk(world: &SimWorld, number: usize) -> SimDisk {
+    let disk = SimDisk::new(world.core(), NAMES[number], 96 << 20);
+    let drive = DriveId(number as u64 + 1);
+    let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
+    format(&disk.open(), None, new).await.expect("a new drive");
+    disk
+}
+
+impl Server {
+    fn new(world: SimWorld, disk: SimDisk) -> Self {
+        let (node, is_cut_off, lies, is_broken) = (None, false, false, false);
+        Server { disk, world, node, is_cut_off, life: 0, lies, is_broken, heard: 1 }
+    }
+}
 
 impl Rig {
     pub async fn new(world: SimWorld, layout: &str, seed: u64) -> Rc<Self> {
         let quorum: Quorum = layout.parse().expect("a quorum");
         let fragments = Fragments { data: quorum.data(), code: quorum.count() - quorum.data() };
         let column = Column::new(MapId(3), 1, 4, fragments);
-        let disks = join_all((0..quorum.count()).map(|number| {
-            let disk = SimDisk::new(world.core(), NAMES[usize::from(number)], 96 << 20);
-            let drive = DriveId(u64::from(number) + 1);
-            let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
-            async move {
-                format(&disk.open(), None, new).await.expect("a new drive");
-                disk
-            }
-        }))
-        .await;
-        let server = |disk| Server { disk, world: world.clone(), node: None, is_cut_off: false, life: 0, lies: false };
+        let disks = join_all((0..quorum.count().into()).map(|number| new_disk(&world, number))).await;
+        let server = |disk| Server::new(world.clone(), disk);
+        let seats = Seats { servers: (0..quorum.count().into()).collect(), joining: None };
         let rig = Rc::new(Rig {
             world: world.clone(),
             shape: Arc::new(Shape::new(quorum)),
@@ -68,6 +90,7 @@ impl Rig {
             random: RefCell::new(Stream::new(seed)),
             delay: Cell::new(300),
             column,
+            agreed: RefCell::new(vec![Rc::new(seats)]),
         });
         for number in 0..usize::from(quorum.count()) {
             rig.start(number).await;
@@ -84,6 +107,9 @@ impl Rig {
         let (world, disk) = {
             let mut servers = self.servers.borrow_mut();
             let server = &mut servers[number];
+            if server.is_broken {
+                return;
+            }
             server.world = SimWorld::boot(self.world.core(), NAMES[number]);
             server.life += 1;
             (server.world.clone(), server.disk.clone())
@@ -123,14 +149,100 @@ impl Rig {
     pub fn gateway(self: &Rc<Self>, writer: u64) -> (SimWorld, Client) {
         let world = SimWorld::boot(self.world.core(), "gateway");
         let gateway = Arc::new(Gateway::new(self.shape.clone(), writer));
-        let nodes = Wires { rig: self.clone(), writer };
+        let heard = Rc::new(Cell::new(self.agreed.borrow().len()));
+        let nodes = Wires { rig: self.clone(), writer, at: heard.get(), heard };
         (world.clone(), Client { world, gateway, nodes })
     }
 
-    async fn ask(self: Rc<Self>, number: usize, question: NodeOperation, payload: Payload) -> Told {
+    /// A server with an empty drive.
+    async fn add_server(self: &Rc<Self>) -> usize {
+        let number = self.servers.borrow().len();
+        let disk = new_disk(&self.world, number).await;
+        let server = Server { heard: self.agreed.borrow().len(), ..Server::new(self.world.clone(), disk) };
+        self.servers.borrow_mut().push(server);
+        self.start(number).await;
+        number
+    }
+
+    /// The column has other drives. Servers hear of it sooner or later, once they are reached.
+    fn agree(self: &Rc<Self>, seats: Seats) {
+        self.agreed.borrow_mut().push(Rc::new(seats));
+        let agreed = self.agreed.borrow().len();
+        for number in 0..self.servers.borrow().len() {
+            let rig = self.clone();
+            self.world.spawn_named("news", async move {
+                rig.world.sleep(Duration::from_micros(rig.draw(30_000))).await;
+                while !rig.servers.borrow()[number].is_broken {
+                    let mut servers = rig.servers.borrow_mut();
+                    if !servers[number].is_cut_off && servers[number].node.is_some() {
+                        servers[number].heard = servers[number].heard.max(agreed);
+                        return;
+                    }
+                    drop(servers);
+                    rig.world.sleep(Duration::from_millis(3)).await;
+                }
+            });
+        }
+    }
+
+    /// A fragment moves to another drive, while everything goes on; from a drive that is broken by then, or from one that answers all
+    /// the while, and afterwards.
+    pub async fn move_a_fragment(self: &Rc<Self>) {
+        let seats = Seats::clone(self.agreed.borrow().last().expect("the first"));
+        let fragment = self.draw(seats.servers.len() as u64) as usize;
+        let (from, to) = (seats.servers[fragment], self.add_server().await);
+        if self.draw(2) == 0 {
+            self.break_down(from);
+        }
+        let mut servers = seats.servers;
+        servers[fragment] = to;
+        self.agree(Seats { servers: servers.clone(), joining: Some(fragment) });
+        let (_, filler) = self.gateway(200 + to as u64);
+        while self.fill(&filler).await.is_err() {
+            if self.draw(4) == 0 {
+                self.kill(to, self.draw(2) == 0);
+                self.start(to).await;
+            }
+            self.world.sleep(Duration::from_millis(5)).await;
+        }
+        self.agree(Seats { servers, joining: None });
+    }
+
+    async fn fill(&self, filler: &Client) -> Result<(), IoError> {
+        let (column, room) = (filler.column(), filler.column().room());
+        let mut at = 0;
+        while at < room {
+            for run in column.have_versions(&(at..room)).await? {
+                let blocks = at..at + run.length;
+                at = blocks.end;
+                for first in (blocks.start..blocks.end).step_by(64).filter(|_| run.holds) {
+                    column.fill(first, (blocks.end - first).min(64) as u32).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The drive's server is gone for good.
+    fn break_down(&self, number: usize) {
+        self.kill(number, true);
+        self.servers.borrow_mut()[number].is_broken = true;
+    }
+
+    /// The nodes of the column's drives whose servers don't lie.
+    pub fn honest_nodes(&self) -> Vec<Node<SimWorld>> {
+        let (servers, agreed) = (self.servers.borrow(), self.agreed.borrow());
+        let of_column = agreed.last().expect("the first").servers.iter().map(|number| &servers[*number]);
+        of_column.filter(|server| !server.lies).filter_map(|server| server.node.clone()).collect()
+    }
+
+    /// `heard`: how many changes of the column's drives the asker had heard of when it began.
+    async fn ask(self: Rc<Self>, number: usize, heard: usize, question: NodeOperation, payload: Payload) -> Told {
         let here = self.servers.borrow()[number].life;
         self.travel().await;
-        let is_there = |server: &Server| !server.is_cut_off && server.node.is_some() && server.life == here;
+        let is_there = |server: &Server| {
+            !server.is_cut_off && server.node.is_some() && server.life == here && server.heard == heard
+        };
         let (node, world, lies) = {
             let servers = self.servers.borrow();
             let server = &servers[number];
@@ -144,7 +256,9 @@ impl Rig {
         let rig = self.clone();
         world.spawn_named("request", async move {
             let asked = question.clone();
-            let mut told = answered(&node, question, payload).await;
+            let of_server = rig.clone();
+            let may_write = move || of_server.servers.borrow()[number].heard <= heard;
+            let mut told = answered(&node, question, payload, may_write).await;
             if lies {
                 told = rig.lied(number, &asked, told);
             }
@@ -156,7 +270,8 @@ impl Rig {
         };
         self.travel().await;
         let servers = self.servers.borrow();
-        is_there(&servers[number]).then_some(told)
+        let server = &servers[number];
+        (!server.is_cut_off && server.node.is_some() && server.life == here).then_some(told)
     }
 
     async fn travel(&self) {
@@ -228,10 +343,15 @@ impl Rig {
 }
 
 /// A node does what it's asked.
-async fn answered(node: &Node<SimWorld>, question: NodeOperation, payload: Payload) -> Option<(NodeAnswer, Segments)> {
+async fn answered(
+    node: &Node<SimWorld>,
+    question: NodeOperation,
+    payload: Payload,
+    may_write: impl Fn() -> bool + 'static,
+) -> Option<(NodeAnswer, Segments)> {
     let (data, _) = payload.into_parts();
     let fragments = (!data.is_empty()).then(|| data.concat().into());
-    Some(node.answer(question, fragments, Rc::new(|| true)).await)
+    Some(node.answer(question, fragments, Rc::new(may_write)).await)
 }
 
 /// A gateway, as its client uses it.
@@ -253,11 +373,32 @@ impl Client {
 pub struct Wires {
     rig: Rc<Rig>,
     writer: u64,
+    /// How many changes of the column's drives the gateway has heard of, and had when these drives were looked up.
+    heard: Rc<Cell<usize>>,
+    at: usize,
+}
+
+impl Wires {
+    fn seats(&self) -> Rc<Seats> {
+        self.rig.agreed.borrow()[self.at - 1].clone()
+    }
 }
 
 impl Nodes for Wires {
     fn drives(&self) -> Vec<DriveId> {
-        (0..self.rig.servers.borrow().len()).map(|number| DriveId(number as u64 + 1)).collect()
+        self.seats().servers.iter().map(|number| DriveId(*number as u64 + 1)).collect()
+    }
+
+    fn joining(&self) -> Option<usize> {
+        self.seats().joining
+    }
+
+    fn are_current(&self) -> bool {
+        self.heard.get() == self.at
+    }
+
+    fn anew(&self) -> Self {
+        Wires { at: self.heard.get(), ..self.clone() }
     }
 
     fn is_here(&self, drive: DriveId) -> bool {
@@ -265,11 +406,16 @@ impl Nodes for Wires {
     }
 
     fn ask(&self, drive: DriveId, question: NodeOperation, payload: Payload) -> LocalBoxFuture<'static, Told> {
-        let number = drive.0 as usize - 1;
-        let rig = self.rig.clone();
+        let (number, at) = (drive.0 as usize - 1, self.at);
+        let (rig, heard) = (self.rig.clone(), self.heard.clone());
         async move {
             loop {
-                match rig.clone().ask(number, question.clone(), payload.clone()).await {
+                // The gateway hears of changes from whom it asks, sooner or later.
+                let agreed = rig.agreed.borrow().len();
+                if heard.get() < agreed && rig.draw(20) == 0 {
+                    heard.set(agreed);
+                }
+                match rig.clone().ask(number, at, question.clone(), payload.clone()).await {
                     Some(told) => return Some(told),
                     None if rig.draw(2) == 0 => return None,
                     // A link that tries again by itself, for as long as the server is away.
