@@ -351,6 +351,11 @@ fn moves_of(state: &State, pool: &str, gone: &BTreeSet<DriveId>, (known, now): (
         if is_to_stay && state.migration_about(map).is_some_and(|record| !known.makes_room(record, &change)) {
             continue;
         }
+        // Meanwhile the others can't afford as many that lie as at other times.
+        let has_to_spare = maps[&map].layout.quorum().is_none_or(|quorum| quorum.faults() > quorum.liars());
+        if is_to_stay && !has_to_spare {
+            continue;
+        }
         let is_under_way = maps[&map].columns[column].joining.is_some() || begun.contains(&(map, column));
         let may_give = is_free(change.from) || !is_up(change.from); // others have what one that is lost had
         let rests = known.pauses.holds(change.to, now);

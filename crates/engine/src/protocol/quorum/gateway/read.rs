@@ -20,6 +20,8 @@ use tepal_wire::message::{Found, NodeAnswer, NodeOperation, Versions, Which};
 
 /// Before a block is looked at again whose versions have changed meanwhile.
 const MOMENT: Duration = Duration::from_millis(2);
+/// How often all nodes are asked again, too many of which don't know just now which version they have: it's on its way home.
+const MOST_ATTEMPTS: usize = 500;
 /// So many versions that too few nodes have are looked at, before nodes that tell of them aren't believed any more.
 const MOST_UNSUPPORTED: usize = 8;
 
@@ -151,6 +153,26 @@ impl<W: World, N: Nodes> Column<W, N> {
         wanted: Wanted,
         healed: &BTreeSet<DriveId>,
     ) -> Result<Answers, IoError> {
+        let mut attempts = 0;
+        while attempts < MOST_ATTEMPTS {
+            match self.ask_once((first, count), wanted, healed).await? {
+                Ok(answers) => return Ok(answers),
+                Err(Unheard::Gone) => attempts += 1,
+                // As if that node didn't answer.
+                Err(Unheard::Nonsense) => {}
+            }
+            self.world.sleep(MOMENT).await;
+        }
+        Err(why(&[]))
+    }
+
+    /// `Ok(Err)` if all nodes have answered, and too many of them don't know just now, or can't be believed.
+    async fn ask_once(
+        &self,
+        (first, count): (u64, u32),
+        wanted: Wanted,
+        healed: &BTreeSet<DriveId>,
+    ) -> Result<Result<Answers, Unheard>, IoError> {
         let drives = self.nodes.drives();
         let data = match wanted {
             Wanted::Enough => self.nodes_for_data(&drives),
@@ -166,7 +188,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         let mut asked = self.ask(self.voters().map(question).collect());
         let (voters, needed) = (self.count_voters(), usize::from(self.shape.quorum.thresholds().answers));
         let (mut seen, mut has_gone): (BTreeMap<usize, Vec<Seen>>, bool) = (BTreeMap::new(), false);
-        let mut refused = Vec::new();
+        let (mut refused, mut has_lied) = (Vec::new(), false);
         let mut silent: BTreeSet<DriveId> =
             self.voters().map(|(_, drive)| drive).filter(|drive| healed.contains(drive)).collect();
         while seen.len() < voters && (seen.len() < needed || takes_all) {
@@ -180,7 +202,8 @@ impl<W: World, N: Nodes> Column<W, N> {
             };
             let Some(said) = said else {
                 self.nodes.goes_on()?;
-                return Err(why(&refused));
+                let unheard = if has_gone { Some(Unheard::Gone) } else { has_lied.then_some(Unheard::Nonsense) };
+                return unheard.map(Err).ok_or_else(|| why(&refused));
             };
             silent.remove(&drives[said.node]);
             refused.extend(said.what.as_ref().err());
@@ -191,12 +214,15 @@ impl<W: World, N: Nodes> Column<W, N> {
                 match self.blocks_of(first, count, versions, bytes, data.contains(&said.node)) {
                     Ok(blocks) => drop(seen.insert(said.node, blocks)),
                     Err(Unheard::Gone) => has_gone = true,
-                    Err(Unheard::Nonsense) => self.has_lied(drives[said.node]),
+                    Err(Unheard::Nonsense) => {
+                        has_lied = true;
+                        self.has_lied(drives[said.node]);
+                    }
                 }
             }
         }
         all_have_answered(&silent)?;
-        Ok(Answers { seen, has_gone })
+        Ok(Ok(Answers { seen, has_gone }))
     }
 
     /// The next answer of nodes that have answered before, and may have failed since.

@@ -189,7 +189,13 @@ impl Rig {
     /// the while, and afterwards.
     pub async fn move_a_fragment(self: &Rc<Self>) {
         let seats = Seats::clone(self.agreed.borrow().last().expect("the first"));
-        let fragment = self.draw(seats.servers.len() as u64) as usize;
+        // Where as many lie as may be faulty, no other fragment can be spared.
+        let quorum = self.shape.quorum;
+        let lying = seats.servers.iter().position(|number| self.servers.borrow()[*number].lies);
+        let fragment = match lying.filter(|_| quorum.faults() == quorum.liars()) {
+            Some(lying) => lying,
+            None => self.draw(seats.servers.len() as u64) as usize,
+        };
         let (from, to) = (seats.servers[fragment], self.add_server().await);
         if self.draw(2) == 0 {
             self.break_down(from);
@@ -215,7 +221,7 @@ impl Rig {
             for run in column.have_versions(&(at..room)).await? {
                 let blocks = at..at + run.length;
                 at = blocks.end;
-                for first in (blocks.start..blocks.end).step_by(64).filter(|_| run.holds) {
+                for first in (blocks.start..blocks.end).step_by(64).take_while(|_| run.holds) {
                     column.fill(first, (blocks.end - first).min(64) as u32).await?;
                 }
             }
