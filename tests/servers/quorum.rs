@@ -188,6 +188,7 @@ fn another_drive_replaces_a_lost_one_of_a_quorum_while_clients_write() {
         // The next one may only go once the volume outlives a loss again.
         ring.wait_until_healthy(1, "v");
         ring.start(&[victim]);
+        ring.wait_for_state(1, victim, "up");
         add_at(&ring, &format!("s{victim}"), &ring.data(victim).join("another"));
         ring.wait_until_drives_are_up(1);
     }

@@ -115,7 +115,7 @@ impl<W: World> Engine<W> {
             if self.shared.authority.may_serve() {
                 let column = map.column(number);
                 let (first, count) = column.places();
-                self.shared.nodes.forget_part(drive, copy.map, number);
+                self.shared.nodes.forget_part(drive, copy.map, number).await;
                 if let Err(error) =
                     opened.remove_part(copy.map, first..first + count, |region| column.has(region)).await
                 {

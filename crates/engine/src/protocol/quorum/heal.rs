@@ -81,7 +81,8 @@ async fn heal<W: World>(
 ) -> Result<u64, IoError> {
     let (mut at, mut healed) = (0, 0);
     while at < column.room() {
-        for run in column.present(at..column.room()).await? {
+        // Also blocks that hold nothing since: a node may have missed that.
+        for run in column.have_versions(&(at..column.room())).await? {
             let range = at..at + run.length;
             at = range.end;
             if run.holds {

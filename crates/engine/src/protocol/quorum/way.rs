@@ -106,9 +106,12 @@ impl<W: World> NodesHere<W> {
         self.lock().retain(|(_, of, _), _| *of != map);
     }
 
-    /// The drive has no part of the column any more.
-    pub fn forget_part(&self, drive: DriveId, map: MapId, column: usize) {
-        self.lock().remove(&(drive, map, column));
+    /// The drive has no part of the column any more. Returns when nothing of it changes any more.
+    pub async fn forget_part(&self, drive: DriveId, map: MapId, column: usize) {
+        let node = self.lock().remove(&(drive, map, column));
+        if let Some(node) = node {
+            node.retire().await;
+        }
     }
 }
 

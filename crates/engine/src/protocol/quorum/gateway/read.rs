@@ -591,8 +591,7 @@ impl<W: World, N: Nodes> Column<W, N> {
                     Some(seen.version) != newest || seen.is_damaged || (look == Look::AtFragments && !is_whole())
                 };
                 if has_gone || of_block.iter().any(wrong) {
-                    self.heal_block(first + u64::from(index), of_block, healed_drives).await?;
-                    healed += 1;
+                    healed += u32::from(self.heal_block(first + u64::from(index), of_block, healed_drives).await?);
                 }
             }
         }
@@ -604,12 +603,12 @@ impl<W: World, N: Nodes> Column<W, N> {
         block: u64,
         seen: BTreeMap<usize, Seen>,
         healed_drives: &BTreeSet<DriveId>,
-    ) -> Result<(), IoError> {
+    ) -> Result<bool, IoError> {
         self.settle_block(block, seen).await?;
         let mut seen = self.look_again(block, Wanted::All).await?;
         let told: Vec<Told> = seen.values().map(Seen::told).collect();
         // Else somebody writes it now, to all nodes that can be reached.
-        let Candidate::Complete(version) = classify(&told, self.shape.quorum) else { return Ok(()) };
+        let Candidate::Complete(version) = classify(&told, self.shape.quorum) else { return Ok(false) };
         let holds = seen.values().any(|seen| seen.version == version && seen.holds);
         let content = match holds {
             true => match self.content(block, version, &mut seen).await {
@@ -619,7 +618,7 @@ impl<W: World, N: Nodes> Column<W, N> {
             false => None,
         };
         if version.is_none() || holds != content.is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let is_right = |node: &usize, seen: &Seen| {
             let is_right = |bytes: &Bytes| self.is_right(*node, bytes, &seen.digests);
@@ -631,7 +630,9 @@ impl<W: World, N: Nodes> Column<W, N> {
             Some((content, digests)) => (Some(self.shape.encode(content)), digests.clone()),
             None => (None, Vec::new()),
         };
-        self.hand_out(&Versioned { first: block, count: 1, version, fragments, digests }, &lacking, healed_drives).await
+        self.hand_out(&Versioned { first: block, count: 1, version, fragments, digests }, &lacking, healed_drives)
+            .await?;
+        Ok(!lacking.is_empty())
     }
 
     /// Writes a version to these nodes: to those of `healed_drives` for certain, to the others as far as they answer soon.

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, Tick, World};
-use tepal_drive::{Drive, DriveError, Write};
+use tepal_drive::{Drive, DriveError, Loss, Write};
 use tepal_model::Segments;
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, DriveId, Lineage, MapId, Taking, Version};
@@ -51,6 +51,8 @@ const AHEAD: u64 = 1 << 20;
 const REMEMBERED: usize = 512;
 /// After so long a node asks others which versions are complete.
 const LEFT: Duration = Duration::from_secs(3);
+/// Before it's looked again whether changes have come to their end.
+const ENDING: Duration = Duration::from_millis(2);
 /// So many blocks it asks about at once.
 const LEFT_TOGETHER: usize = 64;
 
@@ -115,6 +117,10 @@ struct State {
     doubted: BTreeSet<u64>,
     /// Blocks whose fragment was found to be damaged: the same version is taken again.
     damaged: BTreeSet<u64>,
+    /// Changes of the drive that are under way.
+    changes: usize,
+    /// Another drive has the fragment: this one's part is given back.
+    is_retired: bool,
 }
 
 /// An entry of the log.
@@ -134,6 +140,15 @@ struct Held {
     /// Which of the record's blocks.
     index: u32,
     is_complete: bool,
+}
+
+/// A change of the drive that is under way.
+struct Changing<'a, W: World>(&'a Node<W>);
+
+impl<W: World> Drop for Changing<'_, W> {
+    fn drop(&mut self) {
+        self.0.lock().changes -= 1;
+    }
 }
 
 impl<W: World> Clone for Node<W> {
@@ -163,6 +178,8 @@ impl<W: World> Node<W> {
             moving: BTreeSet::new(),
             doubted: BTreeSet::new(),
             damaged: BTreeSet::new(),
+            changes: 0,
+            is_retired: false,
         };
         let parts = [first, first + part, first + 2 * part];
         Node(Arc::new(Shared { world, drive, map: column.map, shape, resolve, parts, state: Mutex::new(state) }))
@@ -387,7 +404,27 @@ impl<W: World> Node<W> {
 
     /// So that the drive holds nothing there any more.
     async fn take_out(&self, first: u64, count: u64) -> Result<(), DriveError> {
+        let _change = self.begin_change()?;
         self.0.drive.clear(self.0.map, (first, count), Vec::new(), Taking::Nothing, &Lineage::default()).await
+    }
+
+    /// A change of the drive, until it's dropped; an error if the drive has no part of the column any more.
+    fn begin_change(&self) -> Result<Changing<'_, W>, DriveError> {
+        let mut state = self.lock();
+        if state.is_retired {
+            let reason = "another drive has its part of a column".to_owned();
+            return Err(DriveError::Lost(Arc::new(Loss::Gone { drive: self.drive(), reason })));
+        }
+        state.changes += 1;
+        Ok(Changing(self))
+    }
+
+    /// From now on the node changes nothing. Returns when all that it has begun is done.
+    pub async fn retire(&self) {
+        self.lock().is_retired = true;
+        while self.lock().changes > 0 {
+            self.0.world.sleep(ENDING).await;
+        }
     }
 
     /// Notes that versions are complete: what is older is forgotten, in time.

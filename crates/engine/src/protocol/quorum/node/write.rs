@@ -173,6 +173,7 @@ impl<W: World> Node<W> {
 
     /// Either none of them is begun, or all are.
     pub(super) async fn commit_all(&self, writes: Vec<Write<'_>>) -> Result<(), DriveError> {
+        let _change = self.begin_change()?;
         let drive = &self.0.drive;
         let mut attempts = MOST_ATTEMPTS;
         'again: loop {
