@@ -221,7 +221,7 @@ mod tests {
         let (length, hole) = (2 * READ + CLUSTER, MOST_ZEROS + CLUSTER);
         let size = length + hole;
         let (mut mapped, file) = image(size, length, &[data(0, length, 0), zeros(length, hole)]);
-        let (mut read, mut bytes) = (Vec::new(), Vec::new());
+        let (mut read, mut bytes) = (Vec::new(), Vec::<u8>::new());
         for expected in [READ, READ, CLUSTER] {
             assert_eq!(mapped.next(&mut read).expect("readable"), Found::Data);
             assert_eq!(read.len() as u64, expected);
