@@ -1,6 +1,6 @@
 //! Several machines: who has a volume, and who doesn't any more.
 
-use super::driver::{Driver, MIB, block, ext4, filesystem, refused, wanted};
+use super::driver::{Driver, MIB, again, block, ext4, filesystem, refused, wanted};
 use super::spec::volume_capability::access_mode::Mode;
 use super::stories::up;
 use crate::cluster::command_for;
@@ -83,6 +83,33 @@ fn a_machine_whose_volume_went_elsewhere_writes_nothing_any_more() {
     drop(device);
     on_one.bring_back(&id);
     on_one.delete(&id).expect("deleted");
+}
+
+/// Story: the server that a controller asked was cut off, and had the volume as nobody's. So it was said to be taken away from a machine
+/// that went on writing.
+#[test]
+fn nothing_is_said_to_be_taken_away_by_a_server_that_is_cut_off() {
+    if let Some(why) = crate::servers::partitions::refusal() {
+        skip!("{why}");
+    }
+    let ring = Ring::isolated(3);
+    ring.wait_until_all_are_up(1);
+    let [data, cut_off] = [1, 3].map(|server| ring.data(server));
+    let one = Driver::start(&ring.scratch_file("one"), move || command_for(&data), &["--node", "one"]);
+    let late = Driver::start(&ring.scratch_file("late"), move || command_for(&cut_off), &["--node", "late"]);
+    let (mut on_one, mut on_late) = (one.client(), late.client());
+    let (node_one, node_late) = (on_one.node_id(), on_late.node_id());
+    let raw = block(Mode::SingleNodeWriter);
+    let id = on_one.create(wanted("data", MIB)).expect("made").volume_id;
+    on_late.take(&id, &node_one).expect("nobody has it");
+    ring.cut("s3", "s1,s2", &[]);
+    on_one.give(&id, &node_one, &raw).expect("given");
+    refused(on_late.take(&id, &node_one), Code::Unavailable, "no majority");
+    refused(on_late.delete(&id), Code::Unavailable, "no majority");
+    ring.heal();
+    again(|| on_late.take(&id, &node_one));
+    again(|| on_late.give(&id, &node_late, &raw));
+    refused(on_one.give(&id, &node_one, &raw), Code::FailedPrecondition, "'late'");
 }
 
 /// What was written and isn't on the volume is lost then: a filesystem that can't be written to any more is no reason to wait.

@@ -7,6 +7,7 @@ mod lists;
 mod manifests;
 mod many;
 mod sanity;
+mod sources;
 mod stories;
 
 /// As the driver has it: its own copy of the specification.

@@ -12,7 +12,7 @@ mod grown;
 mod guards;
 mod lost;
 pub mod moves;
-mod partitions;
+pub mod partitions;
 mod quorum;
 mod resizing;
 pub mod ring;

@@ -20,7 +20,7 @@ const WATCHED: Duration = Duration::from_secs(3);
 const NOTICED: Duration = Duration::from_secs(30);
 
 /// Why this machine can't have such networks.
-fn refusal() -> Option<&'static str> {
+pub fn refusal() -> Option<&'static str> {
     static REFUSAL: OnceLock<Option<&str>> = OnceLock::new();
     *REFUSAL.get_or_init(|| {
         if !program::is_root() {
@@ -49,11 +49,11 @@ macro_rules! need_namespaces {
 
 impl Ring {
     /// Cuts what passes between these servers, or what the first send to the others.
-    fn cut(&self, some: &str, others: &str, ways: &[&str]) {
+    pub fn cut(&self, some: &str, others: &str, ways: &[&str]) {
         self.dev(&[&["partition", some, others], ways].concat()).succeeded();
     }
 
-    fn heal(&self) {
+    pub fn heal(&self) {
         self.dev(&["heal"]).succeeded();
     }
 }

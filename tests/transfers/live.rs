@@ -252,6 +252,42 @@ fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
     assert!(error.contains("qemu-nbd"), "{error}");
 }
 
+/// Story: what had been copied to a drive that failed for good was zeros once its loss was accepted, and the old place had it.
+#[test]
+fn what_a_lost_drive_had_comes_from_the_old_place_again() {
+    need!("qemu-nbd");
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    // How far it is is agreed on at a hole, if not sooner.
+    let mut content = noise(7, 124 * MIB);
+    content[24 * MIB..100 * MIB].fill(0);
+    let mut old = Old::new(cluster.folder(), &content, SLOW);
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    let mut disk = cluster.connect("v");
+    disk.write_through((110 * MIB) as u64, &[7; 4096]).expect("to both drives");
+    let [failing, staying] = [0, 1].map(|number| cluster.drive(number).to_owned());
+    let [id_of_failing, id_of_staying] = [&failing, &staying].map(|drive| cluster.drive_id(drive));
+    cluster.tepal(&["drive", "offline", &id_of_staying]).succeeded();
+    let done = || cluster.volume("v")["live"]["done_bytes"].as_u64().expect("it goes on") as usize;
+    until("some of it to be copied", LONG, || (done() > 24 * MIB).then_some(()));
+    cluster.tepal(&["volume", "pause", "v"]).succeeded();
+    disk.write_through((120 * MIB) as u64, &[8; 4096]).expect("to one drive");
+    drop(disk);
+    std::fs::rename(&failing, failing.with_extension("aside")).expect("ours");
+    cluster.wait_for_drive(&failing, "missing");
+    cluster.tepal(&["drive", "online", &id_of_staying]).succeeded();
+    cluster.tepal(&["drive", "rm", &id_of_failing, "--force"]).succeeded();
+    cluster.tepal(&["volume", "accept-loss", "v", "--force"]).succeeded();
+    assert_eq!(done(), 0);
+    // What only the lost drive had of its client is as the old place has it.
+    let mut expected = content;
+    expected[110 * MIB..][..4096].fill(7);
+    assert!(super::content(&mut cluster.connect("v")) == expected);
+    cluster.tepal(&["volume", "resume", "v"]).succeeded();
+    until_whole(|| cluster.volume("v"));
+    old.kill();
+    assert!(bytes(&cluster, "v") == expected);
+}
+
 /// Clients at three servers, of which one after the other is killed.
 #[test]
 fn an_import_goes_on_at_another_server_when_one_is_killed() {

@@ -339,6 +339,32 @@ fn an_image_cut_off_anywhere_is_gone_on_with() {
     }
 }
 
+/// Story: an image of another machine, with snapshots of the same names and sizes, was taken for the one that was begun with, and its later
+/// nights came behind the earlier ones of that.
+#[test]
+fn an_image_is_not_gone_on_with_by_another_one() {
+    let (cluster, nights) = (Plan::default().up(), nights());
+    let image = stream("nights.image");
+    let (at, written) = (nights_of("mon").iter())
+        .find_map(|did| match did {
+            Wrote(at, length, seed) => Some((*at, pattern(*seed, *length))),
+            _ => None,
+        })
+        .expect("something is written that night");
+    let mut other = image.clone();
+    let place = image.windows(written.len()).position(|found| found == written).expect("all in one record");
+    other[place] ^= 1;
+    import(&cluster, &["v"], &image[..116_300]).failed();
+    let begun = names(&cluster, "v");
+    assert!(!begun.is_empty() && begun.len() < nights.len(), "{begun:?}");
+    let error = import(&cluster, &["v", "--resume"], &other).failed();
+    let differs = format!("snapshot 'v@mon' differs from what the input has of it, from byte {at} on");
+    assert!(error.contains(&differs) && error.contains("nothing of it is imported"), "{error}");
+    assert_eq!(names(&cluster, "v"), begun);
+    import(&cluster, &["v", "--resume"], &image).succeeded();
+    has_nights(&cluster, "v", &nights);
+}
+
 /// A volume `z` with the snapshots `a` to `e`, which differ by writes, trims, growth, shrinking, and a rollback in between.
 fn with_history(cluster: &Cluster) -> Vec<(String, Vec<u8>)> {
     cluster.create("z", "24M", "mirror:2");

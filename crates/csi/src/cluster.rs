@@ -13,6 +13,9 @@ use tepal_server::api::types::{
     SqlRows, VolumeInfo, path, route,
 };
 
+/// Bytes of a volume that are looked at before all others.
+const BEGINNING: u64 = 1 << 20;
+
 /// What is done with a path of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -142,7 +145,9 @@ impl Cluster {
         let mut offset = 0;
         while offset < size {
             let route = path(route::VOLUME_MAP, &volume.by_id());
-            let runs: Vec<MapRun> = self.get(&format!("{route}?offset={offset}&length={}", size - offset))?;
+            // Where anything is, its beginning mostly is.
+            let length = if offset == 0 { size.min(BEGINNING) } else { size - offset };
+            let runs: Vec<MapRun> = self.get(&format!("{route}?offset={offset}&length={length}"))?;
             if runs.iter().any(|run| run.mapped) {
                 return Ok(true);
             }

@@ -1,6 +1,7 @@
 //! The driver's socket.
 
 use crate::cluster::{Api, Cluster};
+use crate::controller::drop_all_passing;
 use crate::driver::{Driver, Settings};
 use crate::machine::Machine;
 use crate::spec::controller_server::ControllerServer;
@@ -10,10 +11,14 @@ use crate::turns::Turns;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
+
+/// After what couldn't be done when it was started.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 /// Why the driver doesn't run.
 #[derive(Debug)]
@@ -66,6 +71,9 @@ pub async fn serve(
     let (controller, node) = (settings.controller, settings.node);
     let driver = Driver { cluster: Cluster::new(api), machine, turns: Turns::default(), settings: Arc::new(settings) };
     tracing::info!("serving at {}", socket.display());
+    if controller {
+        tokio::spawn(tidy_up(driver.clone()));
+    }
     let served = Server::builder()
         .add_service(IdentityServer::new(driver.clone()))
         .add_optional_service(controller.then(|| ControllerServer::new(driver.clone())))
@@ -74,6 +82,18 @@ pub async fn serve(
         .await;
     let _ = std::fs::remove_file(socket); // if it stays, the next one removes it
     served.map_err(ServeError::Transport)
+}
+
+/// Has what an earlier controller has left in the cluster removed, once that can be reached.
+async fn tidy_up(driver: Driver) {
+    loop {
+        let own = driver.clone();
+        match tokio::task::spawn_blocking(move || drop_all_passing(&own)).await {
+            Ok(Err(failure)) => tracing::info!("what an earlier driver has left can't be removed yet: {failure}"),
+            Ok(Ok(())) | Err(_) => return,
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
 }
 
 /// In the place of what a killed one has left.

@@ -302,6 +302,12 @@ impl Metadata {
         Box::pin(async move { self.member.get_in_touch().await })
     }
 
+    /// Returns once all that was agreed before this was called shows in [`Metadata::state`] of this server. If that takes longer than a
+    /// few seconds, as it reaches no majority of those that vote, this says so.
+    pub fn catch_up(&self) -> BoxFuture<'_, Result<(), ProposeError>> {
+        Box::pin(async move { self.member.catch_up().await })
+    }
+
     /// What makes the copy of the state that drives keep ([`State::to_copy`]) longer is refused from now on.
     pub fn limit_state(&self, limit: Option<StateLimit>) {
         self.member.state_limit.send_replace(limit);

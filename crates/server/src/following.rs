@@ -44,10 +44,8 @@ pub async fn follow(parts: Parts, links: Links, followed: Followed) {
 fn tell_sizes(state: &State, parts: &Parts) {
     for record in state.active_volumes() {
         if let Some(volume) = parts.engine.volume(record.id) {
-            if !state.access.live_imports.contains_key(&record.id) {
-                volume.is_imported();
-            }
-            volume.changed(&record.name, (record.size, record.replica.is_some()), record.revision);
+            let copied = state.access.live_imports.get(&record.id).map(|live| live.done);
+            volume.changed(&record.name, (record.size, record.replica.is_some()), record.revision, copied);
         }
     }
 }

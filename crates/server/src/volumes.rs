@@ -275,10 +275,8 @@ impl Volumes {
 
     async fn settle_one(&self, state: &State, record: &VolumeRecord) {
         if let Some(volume) = self.engine.volume(record.id) {
-            if !state.access.live_imports.contains_key(&record.id) {
-                volume.is_imported();
-            }
-            volume.changed(&record.name, (record.size, record.replica.is_some()), record.revision);
+            let copied = state.access.live_imports.get(&record.id).map(|live| live.done);
+            volume.changed(&record.name, (record.size, record.replica.is_some()), record.revision, copied);
             if !has_for_itself(state, record) && !volume.is_among() {
                 self.share(record.id);
             }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tepal_server::api::types::{ApiError, ErrorKind, MAX_DATA};
+use tepal_server::api::types::{ApiError, ErrorKind, LATEST, MAX_DATA, READ};
 use ureq::http::Response;
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
@@ -25,6 +25,8 @@ pub struct Client {
     token_variable: &'static str,
     /// How long it goes on to ask when none answers.
     patience: Duration,
+    /// Whether a server that is cut off from the others may say what it knows.
+    wants_the_latest: bool,
 }
 
 /// Whether a request may be sent again when nobody knows whether it was done.
@@ -157,7 +159,13 @@ impl Client {
     pub fn new(servers: Vec<String>, token: Option<String>) -> Self {
         let (answering, patience) = (Mutex::default(), Duration::ZERO);
         // A connection kept from before a restart of the server would fail the next request.
-        Client { agent: agent(None, ANSWER, 0), tls: None, servers, answering, token, token_variable: TOKEN, patience }
+        let (agent, wants_the_latest) = (agent(None, ANSWER, 0), false);
+        Client { agent, tls: None, servers, answering, token, token_variable: TOKEN, patience, wants_the_latest }
+    }
+
+    /// The same client, which is answered by all that was agreed before it asked, or not at all: for who decides by the answer.
+    pub fn wanting_the_latest(self) -> Self {
+        Client { wants_the_latest: true, ..self }
     }
 
     /// The same client, which gives up sooner: for asking whether a server is there.
@@ -203,7 +211,8 @@ impl Client {
 
     /// A client of that server alone, with the same token.
     pub fn of(&self, server: &str) -> Client {
-        let client = Client::new(vec![server.to_owned()], self.token.clone());
+        let mut client = Client::new(vec![server.to_owned()], self.token.clone());
+        client.wants_the_latest = self.wants_the_latest;
         match &self.tls {
             Some(tls) => client.with_tls(tls.clone()),
             None => client,
@@ -227,8 +236,8 @@ impl Client {
         let answering = Mutex::new(*self.answering());
         let (agent, servers, token) = (self.agent.clone(), self.servers.clone(), self.token.clone());
         let (token_variable, patience) = (self.token_variable, Duration::ZERO);
-        let tls = self.tls.clone();
-        Client { agent, tls, servers, answering, token, token_variable, patience }
+        let (tls, wants_the_latest) = (self.tls.clone(), self.wants_the_latest);
+        Client { agent, tls, servers, answering, token, token_variable, patience, wants_the_latest }
     }
 
     fn scheme(&self) -> &'static str {
@@ -312,10 +321,11 @@ impl Client {
         if self.servers.len() > 1 { TOLD } else { ANSWER }
     }
 
-    /// With what shows that it's allowed, and a limit on its time.
+    /// With what shows that it's allowed, what kind of answer it wants, and a limit on its time.
     fn within<B>(&self, most: Duration, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
         let most = self.agent.config().timeouts().global.map_or(most, |own| own.min(most));
         let request = request.config().timeout_global(Some(most)).build();
+        let request = if self.wants_the_latest { request.header(READ, LATEST) } else { request };
         match &self.token {
             Some(token) => request.header("Authorization", format!("Bearer {token}")),
             None => request,
@@ -524,6 +534,18 @@ mod tests {
         assert_eq!(error.to_string(), "there is no volume 'x'");
         let request = server.join().expect("no panic").to_lowercase();
         assert!(request.starts_with("get /v1/volumes/x http/1.1") && request.contains("authorization: bearer abc"));
+    }
+
+    #[test]
+    fn only_who_wants_the_latest_says_so() {
+        for wants in [false, true] {
+            let (address, server) = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+            let client = Client::new(vec![address], None);
+            let client = if wants { client.wanting_the_latest().another() } else { client };
+            client.get::<Done>("/v1/volumes/v").expect("answered");
+            let request = server.join().expect("no panic").to_lowercase();
+            assert_eq!(request.contains("\r\ntepal-read: latest\r\n"), wants, "{request}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! What was begun and not ended is ended by the next call of the same name: everything is looked up by names that follow from it.
 
 use crate::capability::Capability;
+use crate::cluster::ListedSnapshot;
 use crate::driver::Driver;
 use crate::failure::Failure;
 use crate::names::{self, SnapshotHandle, VolumeHandle};
@@ -42,6 +43,10 @@ pub fn create(driver: &Driver, asked: &CreateVolumeRequest) -> Result<CreateVolu
     let (range, parameters) = (Range::of(asked.capacity_range.as_ref())?, Parameters::of(&asked.parameters)?);
     let wanted = Wanted { called, range, parameters, source, asked };
     let _turn = driver.turns.take(wanted.called.clone())?;
+    let _passing = match &wanted.source {
+        Some(Source::Volume(_)) => Some(driver.turns.take(names::passing(&wanted.called))?),
+        Some(Source::Snapshot(_)) | None => None,
+    };
     let volume = match driver.cluster.volume(&wanted.called) {
         Ok(there) => wanted.completed(driver, there)?,
         Err(failure) if failure.is_not_found() => wanted.make(driver)?,
@@ -95,7 +100,7 @@ impl Wanted<'_> {
             drop_passing(driver, &self.called)?;
         }
         let is_another = |what: String| Failure::exists(format!("volume '{}' is there, {what}", self.asked.name));
-        self.came_from(driver, &there).map_err(is_another)?;
+        self.came_from(&there).map_err(is_another)?;
         if let Some(layout) = &self.parameters.layout
             && there.layout.parse::<Layout>().ok().as_ref() != Some(layout)
         {
@@ -117,18 +122,24 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether the volume that is there began with what is wanted, as far as that is known.
-    fn came_from(&self, driver: &Driver, there: &VolumeInfo) -> Result<(), String> {
-        let Some(origin) = &there.origin else { return Ok(()) };
-        let wanted = match self.source {
-            None => None,
-            Some(Source::Snapshot(handle)) => {
-                driver.cluster.snapshot(&handle).ok().map(|it| it.full_name().to_string())
+    /// Whether the volume that is there began with what is wanted.
+    fn came_from(&self, there: &VolumeInfo) -> Result<(), String> {
+        let made_of = there.made_of.as_deref();
+        let is_it = match self.source {
+            None => made_of.is_none(),
+            Some(Source::Snapshot(wanted)) => made_of == Some(&*wanted.by_id()),
+            // The snapshot by whose way it was made goes then: one that stays is another.
+            Some(Source::Volume(wanted)) => {
+                let passing = format!("@{}", names::passing(&self.called));
+                let of_it = made_of.and_then(|made_of| made_of.split_once('@')).map(|(of, _)| of);
+                of_it == Some(&*wanted.by_id()) && there.origin.as_ref().is_none_or(|origin| origin.ends_with(&passing))
             }
-            Some(Source::Volume(_)) if origin.ends_with(&format!("@{}", names::passing(&self.called))) => return Ok(()),
-            Some(Source::Volume(_)) => None,
         };
-        if wanted.as_ref() == Some(origin) { Ok(()) } else { Err(format!("and is a clone of {origin}")) }
+        match (is_it, there.origin.as_deref().or(made_of)) {
+            (true, _) => Ok(()),
+            (false, Some(other)) => Err(format!("and is a clone of {other}")),
+            (false, None) => Err("and is no clone".to_owned()),
+        }
     }
 
     fn source_size(&self, driver: &Driver) -> Result<Option<u64>, Failure> {
@@ -152,8 +163,9 @@ impl Wanted<'_> {
                 self.fits(&volume, volume.size)?;
                 let passing = self.passing_snapshot(driver, &handle)?;
                 let made = self.clone_of(driver, &SnapshotHandle { of: handle, epoch: passing.epoch }, passing.size);
-                // What is left of it after a failure is dropped by the next call.
-                made.and_then(|made| drop_passing(driver, &self.called).map(|()| made))
+                // Also after a failure: nobody may come and ask again.
+                let dropped = drop_passing(driver, &self.called);
+                made.and_then(|made| dropped.map(|()| made))
             }
         }
     }
@@ -220,13 +232,24 @@ impl Wanted<'_> {
 
 /// Nothing is left of the way by which a volume was cloned.
 fn drop_passing(driver: &Driver, called: &str) -> Result<(), Failure> {
-    let cluster = driver.cluster.id()?;
-    for left in driver.cluster.snapshots(Some(&names::passing(called)))? {
-        let of = VolumeHandle { cluster, volume: left.volume };
-        match driver.cluster.remove_snapshot(&SnapshotHandle { of, epoch: left.epoch }) {
-            Err(failure) if !failure.is_not_found() => return Err(failure),
-            _ => super::snapshots::drop_deleted(driver, &of)?,
+    let left = driver.cluster.snapshots(Some(&names::passing(called)))?;
+    left.iter().try_for_each(|left| drop_one(driver, left))
+}
+
+/// What a driver has left that ended while it cloned volumes. Those that are being cloned now are left alone.
+pub fn drop_all_passing(driver: &Driver) -> Result<(), Failure> {
+    for left in driver.cluster.snapshots(None)?.iter().filter(|one| names::is_passing(&one.name)) {
+        if let Ok(_turn) = driver.turns.take(left.name.clone()) {
+            drop_one(driver, left)?;
         }
     }
     Ok(())
+}
+
+fn drop_one(driver: &Driver, left: &ListedSnapshot) -> Result<(), Failure> {
+    let of = VolumeHandle { cluster: driver.cluster.id()?, volume: left.volume };
+    match driver.cluster.remove_snapshot(&SnapshotHandle { of, epoch: left.epoch }) {
+        Err(failure) if !failure.is_not_found() => Err(failure),
+        _ => super::snapshots::drop_deleted(driver, &of),
+    }
 }

@@ -22,6 +22,7 @@ use crate::spec::{
 };
 use tonic::{Request, Response, Status};
 
+pub use making::drop_all_passing;
 pub use publishing::HOLDER;
 
 type Answer<T> = Result<Response<T>, Status>;

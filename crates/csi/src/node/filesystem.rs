@@ -4,6 +4,9 @@ use super::tools::{run, succeed};
 use crate::capability::Filesystem;
 use crate::failure::Failure;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// What a device has, by its signatures.
@@ -19,6 +22,11 @@ pub enum Found {
 
 /// What `blkid` ends with where it finds nothing.
 const NOTHING: i32 = 2;
+
+/// Bytes from the beginning of a device on, and up to its end, within which all signatures are that `blkid` knows.
+const END: u64 = 1 << 20;
+/// For `mke2fs` from 1.47 on.
+const ON_ZEROS: &str = "nodiscard,assume_storage_prezeroed=1";
 
 /// Looks at the device itself, and into no cache.
 pub fn find(device: &Path) -> Result<Found, Failure> {
@@ -46,14 +54,44 @@ pub fn find(device: &Path) -> Result<Found, Failure> {
     })
 }
 
-/// On a device that is blank: the programs look once more by themselves, and aren't forced.
-pub fn make(filesystem: Filesystem, device: &Path) -> Result<(), Failure> {
+/// Whether all is zeros where filesystems, tables of partitions and the like have their signatures.
+pub fn has_zeros_at_its_ends(device: &Path) -> Result<bool, Failure> {
+    let failed = |error: io::Error| Failure::internal(format!("{}: {error}", device.display()));
+    let mut file = File::open(device).map_err(failed)?;
+    let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    let mut bytes = vec![0; END.min(length) as usize];
+    for from in [0, length - bytes.len() as u64] {
+        file.read_exact_at(&mut bytes, from).map_err(failed)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// On a device that has nothing that is known: the programs look once more by themselves, and aren't forced. `is_blank`: all of it is
+/// zeros, which needn't be written then, nor later by the kernel.
+pub fn make(filesystem: Filesystem, device: &Path, is_blank: bool) -> Result<(), Failure> {
     // A new volume has nothing to discard.
     let (program, options): (&str, &[&str]) = match filesystem {
-        Filesystem::Ext4 => ("mkfs.ext4", &["-q", "-m", "0", "-E", "nodiscard"]),
-        Filesystem::Xfs => ("mkfs.xfs", &["-q", "-K"]),
+        Filesystem::Ext4 => ("mkfs.ext4", &["-q", "-m", "0", "-E"]),
+        Filesystem::Xfs => ("mkfs.xfs", &["-q"]),
     };
-    succeed(program, options.iter().map(OsString::from).chain([OsString::from(device)])).map(|_| ())
+    let by =
+        |last: &str| run(program, options.iter().chain([&last]).map(OsString::from).chain([OsString::from(device)]));
+    let ended = match filesystem {
+        Filesystem::Ext4 if is_blank => match by(ON_ZEROS)? {
+            // It's older, and hasn't begun.
+            ended if ended.complaint.contains("Bad option") => by("nodiscard")?,
+            ended => ended,
+        },
+        Filesystem::Ext4 => by("nodiscard")?,
+        Filesystem::Xfs => by("-K")?,
+    };
+    match ended.status {
+        Some(0) => Ok(()),
+        _ => Err(ended.failure(program)),
+    }
 }
 
 /// Read-only, it's mounted also if it wasn't unmounted before, as in a snapshot: without what its journal has.
@@ -91,5 +129,30 @@ pub fn grow(filesystem: Filesystem, device: &Path, at: &Path) -> Result<(), Fail
     match filesystem {
         Filesystem::Ext4 => succeed("resize2fs", [device]).map(|_| ()),
         Filesystem::Xfs => succeed("xfs_growfs", ["-d".as_ref(), at.as_os_str()]).map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_at_either_end_is_something() {
+        for (length, at, is_blank) in [
+            (0, None, true),
+            (512, None, true),
+            (512, Some(511), false),
+            (3 * END, None, true),
+            (3 * END, Some(0), false),
+            (3 * END, Some(END - 1), false),
+            (3 * END, Some(END), true),
+            (3 * END, Some(2 * END), false),
+            (3 * END, Some(3 * END - 1), false),
+        ] {
+            let file = tempfile::NamedTempFile::new().expect("space");
+            file.as_file().set_len(length).expect("space");
+            at.map_or(Ok(()), |at| file.as_file().write_all_at(&[1], at)).expect("space");
+            assert_eq!(has_zeros_at_its_ends(file.path()).expect("readable"), is_blank, "{length} bytes, {at:?}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! A volume becomes a device of this machine, with a filesystem that is mounted once for all who use it here.
 //!
-//! Invariant: a filesystem is made only where nothing is. Neither signatures say that something is there, nor does the volume itself, of
-//! which no drive holds a byte then. Where a machine ended while a filesystem was being made there, its note says so.
+//! Invariant: a filesystem is made only where nothing is: no drive holds a byte of the volume then, and where signatures would be, the
+//! device has zeros. Where a machine ended while a filesystem was being made there, its note says so, and no signature says that something
+//! else is there.
 
 use super::filesystem::{self, Found};
 use super::mounts::{self, Mounts};
@@ -95,56 +96,65 @@ fn mounted(
     if there.at(at).is_some() {
         return Err(Failure::precondition(format!("something else is mounted at {}", at.display())));
     }
-    let found = on_device(driver, volume, device, wanted)?;
+    let (found, is_new) = on_device(driver, volume, device, wanted)?;
     if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
         let (found, wanted) = (found.name(), wanted.name());
         return Err(Failure::precondition(format!("volume '{}' has {found}, and {wanted} is wanted", volume.name)));
     }
     fs::create_dir_all(at).map_err(|error| Failure::internal(format!("{} can't be made: {error}", at.display())))?;
     filesystem::mount(found, &device.path, at, capability.read_only, flags)?;
-    if capability.read_only {
+    if capability.read_only || is_new {
         return Ok(());
     }
     // A clone may be longer than what it's a clone of.
     filesystem::grow(found, &device.path, at).inspect_err(|_| drop(mounts::unmount(at)))
 }
 
-/// The filesystem on a device, which is made if the device is blank.
+/// The filesystem on a device, which is made if the device is blank, and whether it was made now.
 fn on_device(
     driver: &Driver,
     volume: &VolumeInfo,
     device: &Device,
     wanted: Option<Filesystem>,
-) -> Result<Filesystem, Failure> {
+) -> Result<(Filesystem, bool), Failure> {
     let handle = VolumeHandle { cluster: driver.cluster.id()?, volume: volume.id };
     let note = driver.settings.notes.join(format!("formatting-{handle}"));
     let name = &volume.name;
-    match filesystem::find(&device.path)? {
-        Found::Filesystem(found) => {
-            forget(&note)?;
-            return Ok(found);
+    let was_begun = note.exists();
+    let may_be_made = !was_begun && !device.read_only;
+    let is_blank = may_be_made
+        && !driver.cluster.has_data(&handle, volume.size)?
+        && filesystem::has_zeros_at_its_ends(&device.path)?;
+    if !is_blank {
+        match filesystem::find(&device.path)? {
+            Found::Filesystem(found) => {
+                forget(&note)?;
+                return Ok((found, false));
+            }
+            Found::Other(what) => {
+                return Err(Failure::precondition(format!(
+                    "volume '{name}' has no filesystem but {what}, and is left as it is"
+                )));
+            }
+            Found::Nothing if device.read_only => {
+                return Err(Failure::precondition(format!(
+                    "volume '{name}' has no filesystem, and is only to be read"
+                )));
+            }
+            Found::Nothing if !was_begun => {
+                return Err(Failure::precondition(format!(
+                    "volume '{name}' has data and no filesystem, and is left as it is: use it as a raw block volume, or `blkdiscard` it first"
+                )));
+            }
+            Found::Nothing => {}
         }
-        Found::Other(what) => {
-            return Err(Failure::precondition(format!(
-                "volume '{name}' has no filesystem but {what}, and is left as it is"
-            )));
-        }
-        Found::Nothing if device.read_only => {
-            return Err(Failure::precondition(format!("volume '{name}' has no filesystem, and is only to be read")));
-        }
-        Found::Nothing => {}
-    }
-    if !note.exists() && driver.cluster.has_data(&handle, volume.size)? {
-        return Err(Failure::precondition(format!(
-            "volume '{name}' has data and no filesystem, and is left as it is: use it as a raw block volume, or `blkdiscard` it first"
-        )));
     }
     let noted = fs::create_dir_all(&driver.settings.notes).and_then(|()| fs::write(&note, ""));
     noted.map_err(|error| Failure::internal(format!("{} can't be written: {error}", note.display())))?;
     let filesystem = capability::to_make(wanted);
-    filesystem::make(filesystem, &device.path)?;
+    filesystem::make(filesystem, &device.path, is_blank)?;
     forget(&note)?;
-    Ok(filesystem)
+    Ok((filesystem, true))
 }
 
 fn forget(note: &PathBuf) -> Result<(), Failure> {

@@ -100,8 +100,12 @@ impl<W: World> Volume<W> {
         self.check_range(offset, data.len() as u64)?;
         if self.live().is_some() {
             self.check_written(offset, data.len() as u64)?;
-            Box::pin(self.complete_edges(offset..offset + data.len() as u64)).await?;
+            return Box::pin(self.write_live(offset, data, fua)).await;
         }
+        self.write_as_ever(offset, data, fua).await
+    }
+
+    pub(super) async fn write_as_ever(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         let data = self.enciphered(offset, data)?;
         let Some(map) = self.only_map() else {
             return Box::pin(self.write_routed(vec![Piece { offset, data, again: None }], fua)).await;

@@ -9,8 +9,9 @@
 //! 2. While the import goes on, a block that is held stays held: zeros are written, and nothing is discarded. So what was once seen here is
 //!    never seen as the old place has it again, and who knows less of the progress reads the same.
 //! 3. A block is held with all of its bytes: a write of a part comes after the block was copied.
-//! 4. Whether a block is held is asked as of a revision of the volume's record in which the import went on. Its end is another revision:
-//!    so nobody takes a block for one that isn't copied that was discarded after the end.
+//! 4. All that goes by whether a block is held, or by how much is copied, is done as of a revision of the volume's record in which that
+//!    was so. The end of the import is another revision, and so is an operator's word that what was lost is given up: it's copied from the
+//!    beginning on then. Nobody takes a block for one that isn't copied that was discarded after the end, or one for a hole that was lost.
 
 use super::access::MOMENT;
 use super::operation::Fill;
@@ -45,19 +46,27 @@ pub trait OldPlace: Send + Sync + 'static {
     fn zeros(&self, bytes: Range<u64>) -> Later<Vec<(u64, bool)>>;
 }
 
+/// Bytes from the volume's beginning on that are copied, as agreed; it may be more by now.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    /// Of the volume's record: in a later one it may be less.
+    revision: u64,
+    bytes: u64,
+}
+
 /// The import of one volume, as known here.
 pub struct Live {
     old_place: Box<dyn OldPlace>,
-    /// Bytes from the volume's beginning on that are copied, as agreed; it may be more by now.
-    copied: AtomicU64,
+    copied: Mutex<Copied>,
     /// Counts what clients ask for here.
     requests: AtomicU64,
 }
 
 impl Live {
-    /// An import that has come so far.
-    pub fn new(old_place: Box<dyn OldPlace>, copied: u64) -> Self {
-        Live { old_place, copied: AtomicU64::new(copied), requests: AtomicU64::new(0) }
+    /// An import that has come so far, by this revision of the volume's record.
+    pub fn new(old_place: Box<dyn OldPlace>, revision: u64, copied: u64) -> Self {
+        let copied = Mutex::new(Copied { revision, bytes: copied });
+        Live { old_place, copied, requests: AtomicU64::new(0) }
     }
 
     /// Where it comes from.
@@ -65,9 +74,13 @@ impl Live {
         &*self.old_place
     }
 
-    /// It has come so far, as is agreed.
-    pub fn is_copied(&self, bytes: u64) {
-        self.copied.fetch_max(bytes, Ordering::AcqRel);
+    /// It has come so far, as is agreed in this revision of the volume's record. What is said of an earlier one doesn't count.
+    pub fn is_copied(&self, revision: u64, bytes: u64) {
+        let mut known = self.copied.lock().expect("nothing panics while it holds it");
+        let bytes = if revision == known.revision { bytes.max(known.bytes) } else { bytes };
+        if revision >= known.revision {
+            *known = Copied { revision, bytes };
+        }
     }
 
     /// How many requests of clients this server has begun: whoever copies lets them go first.
@@ -76,7 +89,7 @@ impl Live {
     }
 
     fn copied(&self) -> u64 {
-        self.copied.load(Ordering::Acquire)
+        self.copied.lock().expect("nothing panics while it holds it").bytes
     }
 }
 
@@ -122,10 +135,17 @@ impl<W: World> Volume<W> {
         }
     }
 
-    /// All of it is here. Comes before [`Volume::changed`] to the revision in which that was agreed.
-    pub fn is_imported(&self) {
-        self.shared.importing.is.store(false, Ordering::Release);
-        *self.shared.importing.now.lock().expect("nothing panics while it holds it") = None;
+    /// How far its import is, by a revision of its record that is about to be known here. `None`: all of it is here, if it ever was
+    /// imported. Who holds the record calls this, so that nobody knows the one without the other.
+    pub(super) fn has_come(&self, revision: u64, copied: Option<u64>) {
+        let importing = &self.shared.importing;
+        match copied {
+            None => {
+                importing.is.store(false, Ordering::Release);
+                *importing.now.lock().expect("nothing panics while it holds it") = None;
+            }
+            Some(bytes) => self.live().iter().for_each(|live| live.is_copied(revision, bytes)),
+        }
     }
 
     /// By this revision, known before it's looked whether the volume is imported, only that is asked which may be asked while it is.
@@ -157,13 +177,13 @@ impl<W: World> Volume<W> {
     /// As [`Volume::read`].
     pub(super) async fn read_live(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         self.note_request();
-        let here = async |bytes: Range<u64>| self.read_at(bytes.start, bytes.end - bytes.start, None).await;
         let whole = offset..offset + length;
         let of_both = async |own: &Volume<W>, live: &Live| {
-            if whole.end <= live.copied() {
-                return here(whole.clone()).await;
-            }
-            let parts = own.parts(live, whole.clone()).await?;
+            let here = async |bytes: Range<u64>| own.read_at(bytes.start, bytes.end - bytes.start, None).await;
+            let parts = match whole.end <= live.copied() {
+                true => vec![(whole.clone(), true)],
+                false => own.parts(live, whole.clone()).await?,
+            };
             let read = async |(bytes, is_here): &(Range<u64>, bool)| match is_here {
                 true => here(bytes.clone()).await,
                 false => live.old_place.read(bytes.clone()).await.map(|bytes| Segments::from_iter([bytes])),
@@ -172,9 +192,14 @@ impl<W: World> Volume<W> {
             for segments in join_all(parts.iter().map(read)).await {
                 all.extend(segments?);
             }
-            Ok(all)
+            own.still(all)
         };
-        self.while_imported(async || here(whole.clone()).await, of_both).await
+        self.while_imported(async || self.read_at(offset, length, None).await, of_both).await
+    }
+
+    /// What was found by this handle's revision, if that is still the latest.
+    fn still<T>(&self, found: T) -> Result<T, IoError> {
+        if self.is_current() { Ok(found) } else { Err(IoError::Fenced) }
     }
 
     /// The bytes in order, cut where they are here and where not. Bytes that are copied are here, though no drive may hold them.
@@ -224,38 +249,55 @@ impl<W: World> Volume<W> {
         join_all(parts.iter().map(fill)).await.into_iter().collect()
     }
 
-    /// Copies the blocks of which these bytes have a part only, so that the rest of them isn't taken for zeros.
-    pub(super) async fn complete_edges(&self, bytes: Range<u64>) -> Result<(), IoError> {
+    /// As [`Volume::write`]: of a block of which a part is written, the rest is copied first.
+    pub(super) async fn write_live(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         self.note_request();
+        let edges = self.edges(offset..offset + data.len() as u64);
+        let ordinarily = async || self.write_as_ever(offset, data.clone(), fua).await;
+        if edges.is_empty() {
+            return ordinarily().await;
+        }
+        let behind_edges = async |own: &Volume<W>, live: &Live| {
+            own.complete(live, &edges).await?;
+            own.write_as_ever(offset, data.clone(), fua).await
+        };
+        self.while_imported(ordinarily, behind_edges).await
+    }
+
+    /// The blocks of which these bytes have a part only.
+    fn edges(&self, bytes: Range<u64>) -> Vec<Range<u64>> {
         let size = self.size();
         let is_part = |block: &Range<u64>| bytes.start > block.start || bytes.end < block.end;
         let block = |at: u64| at / BLOCK * BLOCK..(at / BLOCK * BLOCK + BLOCK).min(size);
         let mut edges = vec![block(bytes.start), block(bytes.end.max(1) - 1)];
         edges.dedup();
         edges.retain(is_part);
+        edges
+    }
+
+    /// Copies blocks, so that the rest of them isn't taken for zeros when a part is written. What is written then is by the same revision.
+    async fn complete(&self, live: &Live, edges: &[Range<u64>]) -> Result<(), IoError> {
         for edge in edges {
-            let complete = async |own: &Volume<W>, live: &Live| {
-                for (bytes, is_here) in own.parts(live, edge.clone()).await? {
-                    if !is_here {
-                        let data = live.old_place.read(bytes.clone()).await?;
-                        own.fill(bytes.start, data).await?;
-                    }
+            for (bytes, is_here) in self.parts(live, edge.clone()).await? {
+                if !is_here {
+                    let data = live.old_place.read(bytes.clone()).await?;
+                    self.fill(bytes.start, data).await?;
                 }
-                Ok(())
-            };
-            self.while_imported(async || Ok(()), complete).await?;
+            }
         }
         Ok(())
     }
 
     /// As [`Volume::write_zeroes`]: nothing is discarded, or what the old place has would be seen again. What reads as zeros stays.
     pub(super) async fn zero_live(&self, offset: u64, length: u64, allocate: bool) -> Result<(), IoError> {
-        self.complete_edges(offset..offset + length).await?;
+        self.note_request();
+        let edges = self.edges(offset..offset + length);
         // Where it goes on if it has to begin anew: others may have written since to what is done.
         let undone = AtomicU64::new(offset);
         let zero = async |own: &Volume<W>, live: &Live| {
+            own.complete(live, &edges).await?;
             if allocate {
-                return self.zero_as_ever(offset, length, true).await;
+                return own.zero_as_ever(offset, length, true).await;
             }
             for (bytes, is_here) in own.parts(live, undone.load(Ordering::Relaxed)..offset + length).await? {
                 let mut at = bytes.start;
@@ -272,7 +314,7 @@ impl<W: World> Volume<W> {
                     for (length, is_zero) in runs {
                         let length = length.min(bytes.end - at);
                         if !is_zero {
-                            self.zero_as_ever(at, length, true).await?;
+                            own.zero_as_ever(at, length, true).await?;
                         }
                         at += length;
                         undone.store(at, Ordering::Relaxed);
@@ -294,25 +336,25 @@ impl<W: World> Volume<W> {
 
     /// All that isn't here yet may hold something.
     pub(super) async fn status_live(&self, within: Within) -> Result<Vec<Run>, IoError> {
-        let copied = match self.live() {
-            None => return self.status_of(within, None, None).await,
-            Some(live) => live.copied(),
-        };
         let Within { offset, length, limit } = within;
-        if offset >= copied {
-            return Ok(vec![Run { length, mapped: true }]);
-        }
-        let end = (offset + length).min(copied);
-        let mut runs = self.status_of(Within { offset, length: end - offset, limit }, None, None).await?;
-        let is_all = runs.iter().map(|run| run.length).sum::<u64>() == end - offset;
-        let rest = offset + length - end;
-        let has_room = runs.len() < limit;
-        match runs.last_mut() {
-            Some(last) if is_all && last.mapped => last.length += rest,
-            _ if is_all && rest > 0 && has_room => runs.push(Run { length: rest, mapped: true }),
-            _ => {}
-        }
-        Ok(runs)
+        let of_both = async |own: &Volume<W>, live: &Live| {
+            let copied = live.copied();
+            if offset >= copied {
+                return Ok(vec![Run { length, mapped: true }]);
+            }
+            let end = (offset + length).min(copied);
+            let mut runs = own.status_of(Within { offset, length: end - offset, limit }, None, None).await?;
+            let is_all = runs.iter().map(|run| run.length).sum::<u64>() == end - offset;
+            let rest = offset + length - end;
+            let has_room = runs.len() < limit;
+            match runs.last_mut() {
+                Some(last) if is_all && last.mapped => last.length += rest,
+                _ if is_all && rest > 0 && has_room => runs.push(Run { length: rest, mapped: true }),
+                _ => {}
+            }
+            own.still(runs)
+        };
+        self.while_imported(async || self.status_of(within, None, None).await, of_both).await
     }
 }
 

@@ -218,13 +218,15 @@ impl<W: World> Volume<W> {
         self.lock().size = size;
     }
 
-    /// Takes the metadata's record from now on, if it's newer than the one that is known here.
-    pub fn changed(&self, name: &str, (size, is_replica): (u64, bool), revision: u64) {
+    /// Takes the metadata's record from now on, if it's newer than the one that is known here. `copied`: how many bytes from its beginning
+    /// on are copied, if it's still imported.
+    pub fn changed(&self, name: &str, (size, is_replica): (u64, bool), revision: u64, copied: Option<u64>) {
         {
             let mut spec = self.lock();
             if revision <= spec.revision {
                 return;
             }
+            self.has_come(revision, copied);
             (spec.size, spec.is_replica, spec.revision) = (size, is_replica, revision);
             name.clone_into(&mut spec.name);
         }

@@ -62,6 +62,29 @@ fn a_server_that_is_cut_off_and_does_not_lead_refuses_commands_soon() {
     assert!(!has_pool(&cluster.state(leader), "refused"));
 }
 
+/// Story: an orchestrator asked a server that was cut off, without knowing, whose volume it was, and went by an answer of before.
+#[test]
+fn a_server_that_was_cut_off_has_caught_up_only_when_it_is_heard_again() {
+    let cluster = Cluster::of(3);
+    let (leader, [cut_off, other]) = roles(&cluster);
+    for (number, server) in [leader, other, cut_off].into_iter().enumerate() {
+        let made = format!("made-{number}");
+        cluster.propose(leader, pool(&made)).unwrap();
+        cluster.run(server, crate::Metadata::catch_up).unwrap();
+        assert!(has_pool(&cluster.state(server), &made));
+    }
+    cluster.isolate(cut_off, true);
+    cluster.propose(leader, pool("new")).unwrap();
+    let asked = Instant::now();
+    let outcome = cluster.run(cut_off, crate::Metadata::catch_up);
+    assert!(matches!(outcome, Err(ProposeError::NoMajority { .. })), "{outcome:?}");
+    assert!(asked.elapsed() < SOON, "it took {:?}", asked.elapsed());
+    assert!(!has_pool(&cluster.state(cut_off), "new"), "it was cut off");
+    back(&cluster, cut_off);
+    cluster.run(cut_off, crate::Metadata::catch_up).unwrap();
+    assert!(has_pool(&cluster.state(cut_off), "new"));
+}
+
 /// What a cut-off server had sent, the kernel sends again when the network is back, long after its client has given up.
 #[test]
 fn a_command_that_arrives_after_its_server_was_declared_down_is_not_done() {

@@ -3,6 +3,7 @@
 use crate::command::{Command, Proposal, Proposer, Reply};
 use crate::consensus::{self, LeaderId, Types};
 use crate::facade::Cause;
+use crate::leases::keeper;
 use crate::member::{Confirmed, Member};
 use crate::peers::message::{Answer, Proposed, Request};
 use crate::record::ServerState;
@@ -153,6 +154,21 @@ impl Member {
     pub async fn get_in_touch(&self) -> Result<(), ProposeError> {
         let asked = Instant::now();
         while !self.is_in_touch() {
+            self.check_running().await?;
+            if asked.elapsed() >= LED_WITHIN {
+                return Err(self.no_majority());
+            }
+            tokio::time::sleep(self.surroundings.timing.heartbeat / 4).await;
+        }
+        Ok(())
+    }
+
+    /// Returns once all that was agreed before this was called shows in the state here; if that takes too long, with what
+    /// [`Self::propose_in_touch`] would say.
+    pub async fn catch_up(&self) -> Result<(), ProposeError> {
+        let asked = Instant::now();
+        // What a majority confirms to whoever leads is no earlier than this, and a lease is used once that is here.
+        while !self.is_alone() && !keeper::renew(self).await {
             self.check_running().await?;
             if asked.elapsed() >= LED_WITHIN {
                 return Err(self.no_majority());

@@ -68,8 +68,9 @@ fn standing(member: &Member) -> Option<Lease> {
     }
 }
 
-/// Asks the leader, and uses what it grants once its view is here.
-async fn renew(member: &Member) -> bool {
+/// Asks the leader, and uses what it grants once its view is here, and all that was agreed before it was asked. Whether it granted
+/// anything.
+pub async fn renew(member: &Member) -> bool {
     let Some(leader) = member.leader() else { return false };
     let length = member.term().length;
     let identity = &member.identity;

@@ -78,7 +78,7 @@ use tepal_metadata::{
 };
 use tepal_model::ServerId;
 use tokio::sync::{Notify, Semaphore, watch};
-use types::ErrorKind;
+use types::{ErrorKind, LATEST, READ};
 
 /// Requests of `data` under way at a time: each may hold 32 MiB.
 const DATA_REQUESTS: usize = 8;
@@ -280,6 +280,25 @@ async fn in_touch(
         return Failure::from(error).into_response();
     }
     next.run(request).await
+}
+
+/// Who wants the latest is answered by all that was agreed before it asked, or told that this server can't say.
+async fn up_to_date(
+    axum::extract::State(context): axum::extract::State<Shared>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let caught_up = match request.headers().get(READ) {
+        None => Ok(()),
+        Some(what) if what == LATEST => context.parts.metadata.catch_up().await.map_err(Failure::from),
+        Some(_) => {
+            Err(Failure::new(ErrorKind::BadRequest, format!("the header {READ} says `{LATEST}`, or isn't sent")))
+        }
+    };
+    match caught_up {
+        Ok(()) => next.run(request).await,
+        Err(failure) => failure.into_response(),
+    }
 }
 
 /// What shows whether a command was carried out.

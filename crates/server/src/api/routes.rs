@@ -5,8 +5,8 @@ use super::types::{Done, ProblemType, route};
 use super::{
     METRICS, SHUTDOWN, Shared, check_token, cluster, conditions, console, counters, creating, data, diff, directory,
     document, drives, holds, identities, imports, in_touch, joining, live, live_imports, loss, metrics, migrations,
-    pieces, plexes, pools, realm, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, usage,
-    volumes,
+    pieces, plexes, pools, realm, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql,
+    up_to_date, usage, volumes,
 };
 use crate::access::CERTIFICATES;
 use axum::extract::State;
@@ -66,6 +66,7 @@ pub fn router(context: Shared) -> Router {
         .merge(managing)
         .merge(content().router)
         .merge(looking().router)
+        .layer(middleware::from_fn_with_state(context.clone(), up_to_date))
         .layer(middleware::from_fn_with_state(context.clone(), relay::pass_on))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)

@@ -6,8 +6,8 @@ use super::failure::Failure;
 use super::missing_copies::{MissingCopies, losses_left};
 use super::relay::Scope;
 use super::types::{
-    Between, ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, RewrapKey, TOTAL,
-    VolumeInfo, VolumeRange, VolumeState, VolumesQuery, path, route,
+    BY_ID, Between, ErrorKind, HoldUse, Incomplete, RecoveryInfo, Removal, RemoveVolumeQuery, RenameVolume, RewrapKey,
+    TOTAL, VolumeInfo, VolumeRange, VolumeState, VolumesQuery, path, route,
 };
 use super::users::{self, Users};
 use super::{Context, Shared, Who, health_text, host, live_imports, migrations, replication, snapshots};
@@ -418,6 +418,7 @@ pub fn info_besides_space(context: &Context, state: &State, record: &VolumeRecor
         reclaimed_view: volume.as_ref().map_or(state.view(), Volume::reclaimed),
         uncounted_drives: drives.iter().copied().filter(|drive| !is_counted(drive)).collect(),
         origin: snapshots::origin_of(state, record),
+        made_of: record.origin.map(|origin| format!("{BY_ID}{}@{}", origin.volume.0, origin.epoch)),
         epoch: record.epoch.into(),
         revision: record.revision,
         pool: record.pool.clone(),

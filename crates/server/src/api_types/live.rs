@@ -8,6 +8,12 @@ use tepal_model::{DriveId, ServerId};
 /// The answer of the list of volumes has, in this header, how many there are in all pages.
 pub const TOTAL: &str = "tepal-total";
 
+/// A request that says [`LATEST`] in this header is answered by all that was agreed before it was sent, or as unavailable: never by what a
+/// server knows that is cut off from the others.
+pub const READ: &str = "tepal-read";
+/// What [`READ`] says.
+pub const LATEST: &str = "latest";
+
 /// The query of the list of volumes. Pages are of one order, by name: what changes between two requests may be missed or come twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VolumesQuery {

@@ -123,7 +123,7 @@ pub use identities::{
     OutsideSubject, RenewIdentity, Reserve, Right, RightInfo, Role, ScopeRightInfo, WithdrawQuery,
 };
 pub use live::{
-    Counters, CountersQuery, DriveCounters, GatewayCounters, LiveEvent, OperationCounters, OperationSum,
+    Counters, CountersQuery, DriveCounters, GatewayCounters, LATEST, LiveEvent, OperationCounters, OperationSum, READ,
     ServerCounters, TOTAL, Usage, UsageSample, VolumeCounters, VolumesQuery,
 };
 pub use plexes::{CheckParity, ParityChecked, PartState, PlexInfo, PlexesInfo, SubdiskInfo};

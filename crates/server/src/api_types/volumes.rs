@@ -81,6 +81,10 @@ pub struct VolumeInfo {
     /// The snapshot that it's a clone of, as `VOLUME@SNAP`, while that is there.
     #[serde(default)]
     pub origin: Option<String>,
+    /// The snapshot that it was made of, as `id:7@3`, whether that is still there or not. None if it began blank, or has become a volume
+    /// of its own since.
+    #[serde(default)]
+    pub made_of: Option<String>,
     /// In which it writes. Each snapshot and each rollback begins a new one; the first is 1.
     pub epoch: u64,
     /// Counts the changes of name, size and the like, from 1.

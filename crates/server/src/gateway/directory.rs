@@ -76,7 +76,7 @@ async fn tell_engine(engine: &Engine<ServerWorld>, now: &Directory) {
                 engine.remove_one_of_several(volume.id()).await;
             }
             None => engine.remove_volume(volume.id(), |_| false).await,
-            Some(said) => volume.changed(&said.name, (said.size, said.is_replica), said.revision),
+            Some(said) => volume.changed(&said.name, (said.size, said.is_replica), said.revision, None),
         }
     }
     for (id, said) in volumes {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tepal_engine::Volume;
-use tepal_metadata::{Command, LiveCommand, LiveRecord, LiveStage, ProposeError, VolumeRecord};
+use tepal_metadata::{
+    Command, LiveCommand, LiveRecord, LiveStage, ProposeError, Refusal, Versioned, VolumeRecord, volume_tag,
+};
 use tepal_model::{BLOCK, IoError, VolumeId};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -47,6 +49,13 @@ enum Stopped {
     Threads(#[from] crate::data_threads::Stopped),
     #[error(transparent)]
     Metadata(#[from] ProposeError),
+}
+
+impl Stopped {
+    fn is_of_another_record(&self) -> bool {
+        use ProposeError::Refused;
+        matches!(self, Stopped::Io(IoError::Fenced) | Stopped::Metadata(Refused(Refusal::OtherRevision { .. })))
+    }
 }
 
 /// A copy under way, which ends with this.
@@ -102,7 +111,8 @@ impl Copier {
             match (copied, self.parts.imports.known(self.id)) {
                 (Ok(()), _) => return,
                 // The record has changed meanwhile.
-                (Err(Stopped::Io(IoError::Fenced)), _) | (Err(_), None) => sleep(TRY_AGAIN / 10).await,
+                (Err(error), _) if error.is_of_another_record() => sleep(TRY_AGAIN / 10).await,
+                (Err(_), None) => sleep(TRY_AGAIN / 10).await,
                 (Err(error), Some(known)) => {
                     tracing::warn!(volume = record.name, %error, "a live import can't go on now");
                     known.note(Some(error.to_string()));
@@ -127,12 +137,21 @@ impl Copier {
             at = self.copy_some(&volume, &known, at..(at + ROUND).min(size)).await?;
             if at == size || noted.elapsed() >= BETWEEN_NOTES {
                 self.flush(&volume).await?;
-                self.parts.authority.propose(Command::Live(LiveCommand::Note { volume: self.id, done: at })).await?;
+                self.note(record, at).await?;
                 known.note(None);
                 noted = Instant::now();
             }
         }
         self.parts.authority.propose(Command::Live(LiveCommand::Finish { volume: self.id })).await?;
+        Ok(())
+    }
+
+    /// By this record: in a later one, some of what was copied may have been lost.
+    async fn note(&self, record: &VolumeRecord, done: u64) -> Result<(), Stopped> {
+        let command = Command::Live(LiveCommand::Note { volume: self.id, done });
+        let thing = Versioned::Volume(self.id);
+        let expected = vec![volume_tag(self.id, record.revision)];
+        self.parts.authority.propose(Command::IfMatch { thing, expected, command: Box::new(command) }).await?;
         Ok(())
     }
 

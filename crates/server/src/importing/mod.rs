@@ -28,9 +28,9 @@ pub struct Known {
 }
 
 impl Known {
-    fn of(record: &LiveRecord) -> Self {
+    fn of(record: &LiveRecord, revision: u64) -> Self {
         let source = Source::open(&record.from, record.length, stage_of(record));
-        let live = Arc::new(Live::new(Box::new(source.clone()), record.done));
+        let live = Arc::new(Live::new(Box::new(source.clone()), revision, record.done));
         Known { live, source, trouble: Arc::default() }
     }
 
@@ -60,8 +60,8 @@ impl Imports {
 
     /// What the engine is to have of a volume, by this state.
     pub fn of(&self, state: &State, volume: VolumeId) -> Option<Arc<Live>> {
-        let record = state.access.live_imports.get(&volume)?;
-        Some(self.lock().entry(volume).or_insert_with(|| Known::of(record)).live.clone())
+        let (record, revision) = (state.access.live_imports.get(&volume)?, state.volumes.get(&volume)?.revision);
+        Some(self.lock().entry(volume).or_insert_with(|| Known::of(record, revision)).live.clone())
     }
 
     pub fn known(&self, volume: VolumeId) -> Option<Known> {
@@ -70,9 +70,10 @@ impl Imports {
 
     /// Goes on with the agreed state. Comes after the engine was told of volumes that are whole.
     pub fn follow(&self, state: &State) {
-        self.lock().retain(|volume, known| match state.access.live_imports.get(volume) {
-            Some(record) => {
-                known.live.is_copied(record.done);
+        let record = |volume: &VolumeId| state.volumes.get(volume).zip(state.access.live_imports.get(volume));
+        self.lock().retain(|volume, known| match record(volume) {
+            Some((volume, record)) => {
+                known.live.is_copied(volume.revision, record.done);
                 known.source.set(stage_of(record));
                 true
             }

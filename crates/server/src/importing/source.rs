@@ -2,8 +2,8 @@
 //! to it has all that is under way (NBD protocol, `doc/proto.md`).
 //!
 //! Invariants:
-//! 1. Whoever asks waits: while the server can't be reached, says nonsense or stands still, it's connected to anew, and what wasn't
-//!    answered is asked for once more. Only what the server itself refuses is an error.
+//! 1. Whoever asks waits: while the server can't be reached, has no such export, says nonsense, stands still or is shutting down, it's
+//!    connected to anew, and what wasn't answered is asked for once more. Only what else the server itself refuses is an error.
 //! 2. Memory is bounded by what may be under way at a time, whatever the server says.
 
 mod connection;
@@ -181,6 +181,11 @@ impl Source {
                 runs.push((to - from, is_zero));
             }
             at += length;
+        }
+        if runs.is_empty() && range.start < range.end {
+            // What was told ended before, within the block. The rest of that may be data.
+            let past = (range.start / BLOCK * BLOCK + BLOCK).min(range.end);
+            runs.push((past - range.start, false));
         }
         Ok(runs)
     }

@@ -172,16 +172,16 @@ fn a_primary_answers_only_requests_of_its_own_revision() {
         assert_eq!(ask(0).await, failed(VolumeFailure::Stale { view: 3, revision: 1 }));
         assert_eq!(ask(1).await, Answer::Volume(VolumeAnswer::Read));
         assert_eq!(ask(2).await, failed(VolumeFailure::Busy));
-        volume.changed("v1", (4 << 20, false), 2);
+        volume.changed("v1", (4 << 20, false), 2, None);
         assert_eq!(ask(2).await, Answer::Volume(VolumeAnswer::Read));
         assert_eq!(ask(1).await, failed(VolumeFailure::Stale { view: 3, revision: 2 }));
-        volume.changed("v1", (8 << 20, false), 1);
+        volume.changed("v1", (8 << 20, false), 1, None);
         assert_eq!((volume.size(), ask(2).await), (4 << 20, Answer::Volume(VolumeAnswer::Read)), "news that is old");
         // Story: the last piece of an export, asked of a server that hadn't heard of a rollback, showed what the rollback had brought.
         rig.engine.drive(DriveId(1)).unwrap().checkpoint().await.unwrap();
         let mut under_way = Box::pin(ask(2));
         assert_eq!((&mut under_way).now_or_never(), None, "drives take their time");
-        volume.changed("v1", (4 << 20, false), 3);
+        volume.changed("v1", (4 << 20, false), 3, None);
         assert_eq!(under_way.await, failed(VolumeFailure::Stale { view: 3, revision: 3 }));
     });
 }

@@ -59,7 +59,7 @@ impl Old {
     }
 
     fn live(&self, copied: u64) -> Arc<Live> {
-        Arc::new(Live::new(Box::new(self.clone()), copied))
+        Arc::new(Live::new(Box::new(self.clone()), 1, copied))
     }
 }
 
@@ -73,7 +73,7 @@ fn copies(rig: &Rig, live: &Arc<Live>, agreed: &Arc<Mutex<u64>>) {
             if volume.fill(at, data).await.is_err() || volume.flush().await.is_err() {
                 return;
             }
-            live.is_copied(at + STEP);
+            live.is_copied(1, at + STEP);
             *agreed.lock().unwrap() = at + STEP;
         }
     });
@@ -138,8 +138,7 @@ fn clients_read_what_they_wrote_and_the_old_places_bytes_elsewhere() {
             let last = rig.volume.read(SIZE - 2, 2).await.unwrap();
             assert_eq!(join(&last)[..], [0, 0xee], "beyond what is copied");
             rig.volume.fill(SIZE - STEP, content(SIZE - STEP..SIZE).into()).await.unwrap();
-            rig.volume.is_imported();
-            rig.volume.changed("v", (SIZE, false), 2);
+            rig.volume.changed("v", (SIZE, false), 2, None);
             client.reads(&rig, 0, PART).await;
             assert_eq!(join(&rig.volume.read(SIZE - 2, 2).await.unwrap())[..], [0, 0xee]);
             rig.volume.trim(0, PART as u64).await.unwrap();
@@ -180,7 +179,7 @@ fn what_was_acknowledged_is_there_after_a_loss_of_power_and_the_import_goes_on()
             client.acts(&rig).await;
             rig.world.sleep(Duration::from_micros(500)).await;
         }
-        rig.volume.is_imported();
+        rig.volume.changed("v", (SIZE, false), 2, None);
         client.reads(&rig, 0, PART).await;
     });
 }
@@ -226,7 +225,50 @@ fn what_is_not_copied_yet_is_no_hole() {
         };
         assert_eq!(holds(rig.volume.clone()).await, [(16, true)]);
         rig.write(1, 7, 1).await.unwrap();
-        live.is_copied(8 * BLOCK);
+        live.is_copied(1, 8 * BLOCK);
         assert_eq!(holds(rig.volume.clone()).await, [(1, false), (1, true), (6, false), (8, true)]);
+    });
+}
+
+/// Story: a primary knew of the end of an import before it knew of the revision in which that was agreed. It discarded, and told a server
+/// that knew of neither that nothing was held there, which then read what the old place had.
+#[test]
+fn the_end_of_an_import_is_known_with_its_revision() {
+    told(|world| async move {
+        let rig = Rig::new(world.clone(), "mirror:2", 2).await;
+        rig.volume.imports(Old::default().live(SIZE));
+        rig.write(1, 7, 1).await.unwrap();
+        let of_before = rig.volume.as_of(1);
+        rig.volume.changed("v", (SIZE, false), 1, None);
+        assert!(rig.volume.live().is_some(), "its end is another revision");
+        rig.volume.changed("v", (SIZE, false), 2, None);
+        assert!(rig.volume.live().is_none());
+        rig.volume.trim(0, 4 * BLOCK).await.unwrap();
+        let within = Within { offset: 0, length: 4 * BLOCK, limit: 9 };
+        assert_eq!(of_before.block_status(within).await, Err(IoError::Fenced), "nobody is told of what was discarded");
+    });
+}
+
+/// Story: drives that failed for good took along what had been copied. Their operator accepted that, and it was zeros from then on, though
+/// the old place had it.
+#[test]
+fn what_is_to_be_copied_anew_comes_from_the_old_place_until_then() {
+    told(|world| async move {
+        let rig = Rig::new(world.clone(), "mirror:2", 2).await;
+        let old = Old::default();
+        old.serve(&rig.world);
+        let live = old.live(8 * BLOCK); // and no drive holds any of it
+        rig.volume.imports(live.clone());
+        let begins = async || join(&rig.volume.read(0, 8 * BLOCK).await.unwrap());
+        assert!(begins().await.iter().all(|byte| *byte == 0));
+        rig.volume.changed("v", (SIZE, false), 2, Some(0));
+        live.is_copied(1, 8 * BLOCK); // it's news of before that comes late
+        assert!(begins().await[..] == content(0..8 * BLOCK)[..]);
+        rig.volume.write(BLOCK + 5, vec![8; 10].into(), false).await.unwrap();
+        live.is_copied(2, BLOCK);
+        let mut expected = content(0..8 * BLOCK);
+        expected[..BLOCK as usize].fill(0);
+        expected[BLOCK as usize + 5..BLOCK as usize + 15].fill(8);
+        assert!(begins().await[..] == expected[..]);
     });
 }

@@ -40,7 +40,7 @@ fn an_earlier_revisions_write_never_lands_on_newer_data() {
         let later = second.write(3 * BLOCK, data(3), false);
         let change = async {
             rig.secs(1).await;
-            rig.volume.changed("v1", (8 << 20, false), 2);
+            rig.volume.changed("v1", (8 << 20, false), 2, None);
             rig.secs(1).await;
             rig.bring_back(0).await;
         };

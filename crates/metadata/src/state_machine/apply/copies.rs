@@ -61,6 +61,7 @@ impl Draft {
 
     /// One of the copies that are left counts as complete, where those that were have failed: whatever the others have besides, that one is
     /// right. And regions that only failed drives had are what that copy has. Regions of which too few fragments are left are given up.
+    /// Of a volume that is used while it's imported, what is lost is copied once more.
     pub(super) fn accept_loss(&mut self, volume: VolumeId) -> Result<Reply, Refusal> {
         let record = self.state.volumes.get(&volume).cloned().ok_or(Refusal::NoVolumeId(volume))?;
         let view = self.state.view() + 1;
@@ -98,6 +99,7 @@ impl Draft {
         if given_up == 0 {
             return Err(Refusal::NothingLost { name: record.name.clone() });
         }
+        self.copy_anew(&record);
         self.next_view();
         let text = "what is left of it is served as it is, by the operator's word: it may miss what was acknowledged";
         self.event("volume", &record.name, text.to_owned());

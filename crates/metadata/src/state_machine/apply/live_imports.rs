@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. A volume is imported live from its creation on, or never. What makes it something else than one line of data with one record, a
 //!    snapshot or another layout, waits for the end.
-//! 2. The bytes that are there for good only become more.
+//! 2. The bytes that are there for good only become more, in one revision of the volume's record: drives may fail for good.
 
 use super::{Draft, clipped};
 use crate::access::{LiveRecord, LiveStage};
@@ -83,6 +83,15 @@ impl Draft {
         self.put_live(LiveRecord { stage, ..live });
         self.event("volume", name, format!("its live import is {stage}"));
         Ok(Reply::Done)
+    }
+
+    /// Some of what was there is lost, and the old place has it: of what its client had written there, as it was before. It's another
+    /// revision, or somebody would go by how far the import was. An old place that is let go isn't read any more.
+    pub(super) fn copy_anew(&mut self, volume: &VolumeRecord) {
+        let live = self.state.access.live_imports.get(&volume.id);
+        let Some(live) = live.filter(|live| live.stage != LiveStage::Cancelled) else { return };
+        self.put_live(LiveRecord { done: 0, ..LiveRecord::clone(live) });
+        self.revise(volume.clone());
     }
 
     fn live_import(&self, id: VolumeId) -> Result<(VolumeRecord, LiveRecord), Refusal> {

@@ -5,6 +5,9 @@ use super::tests::{cluster, create, done, refused};
 use super::*;
 use crate::access::{LiveRecord, LiveStage};
 use crate::command::LiveCommand;
+use crate::conditions::Versioned;
+use crate::record::DriveState;
+use tepal_model::DriveId;
 
 const SIZE: u64 = 1 << 30;
 
@@ -65,6 +68,40 @@ fn a_volume_is_imported_live_from_its_creation_until_all_of_it_is_there() {
         assert_eq!(refused(&state, command), Refusal::NotLive("v".to_owned()));
     }
     done(&mut state, take("v", "a"));
+}
+
+/// Story: what a drive had lost for good was zeros from then on, and the old place had it.
+#[test]
+fn what_is_lost_for_good_is_copied_again_unless_its_old_place_is_let_go() {
+    let mut begun = cluster(&[(1, 1), (2, 2)]);
+    done(&mut begun, import("v", "mirror:2"));
+    done(&mut begun, note(SIZE / 2));
+    for (stage, left) in [(LiveStage::Running, 0), (LiveStage::Paused, 0), (LiveStage::Cancelled, SIZE / 2)] {
+        let mut state = begun.clone();
+        done(&mut state, set(stage));
+        let failed = Command::SetDriveState {
+            id: DriveId(1),
+            to: DriveState::Failed,
+            reason: String::new(),
+            expected_view: None,
+        };
+        done(&mut state, failed);
+        let (revision, tag) =
+            (state.volume_named("v").unwrap().revision, state.tag_of(&Versioned::Volume(VolumeId(1))));
+        done(&mut state, Command::AcceptLoss { volume: VolumeId(1) });
+        let now = live(&state).unwrap();
+        assert_eq!((now.done, now.stage), (left, stage));
+        assert_eq!(state.volume_named("v").unwrap().revision > revision, left == 0, "nobody goes by what was there");
+        // Whoever copied before doesn't know of the loss yet.
+        let late = Command::IfMatch {
+            thing: Versioned::Volume(VolumeId(1)),
+            expected: tag.into_iter().collect(),
+            command: Box::new(note(SIZE)),
+        };
+        if left == 0 {
+            assert!(matches!(refused(&state, late), Refusal::OtherRevision { .. }));
+        }
+    }
 }
 
 /// Story: a snapshot would have kept what was there, and none of what was still elsewhere.

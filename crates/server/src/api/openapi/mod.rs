@@ -20,7 +20,8 @@ const NAME: &str = "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}";
 
 const ABOUT: &str = "Manages a cluster of Tepal's. Any server answers for all of them. Requests bring a bearer token or a client \
     certificate. An answer that is no success is a problem as RFC 9457 has it. Keys are only added to answers: clients ignore those that \
-    they don't know.";
+    they don't know. A request with the header `Tepal-Read: latest` is answered by all that was agreed before it was sent, or as \
+    unavailable: never by what a server knows that is cut off from the others.";
 
 fn document() -> Value {
     let mut settings = SchemaSettings::draft2020_12();

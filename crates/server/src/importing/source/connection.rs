@@ -25,6 +25,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const LONGEST_WORD: u32 = 64 << 10;
 /// Parts of the answer to an option.
 const MOST_PARTS: usize = 64;
+/// ESHUTDOWN: what says it is about to end, and may be started again.
+const SHUTTING_DOWN: u32 = 108;
 /// Bytes of one answer about zeros: 64 Ki runs.
 const MOST_RUNS: u32 = 512 << 10;
 
@@ -297,7 +299,7 @@ impl<R: AsyncRead + Unpin> Hearing<R> {
             SIMPLE_REPLY_MAGIC => {
                 let (error, cookie) = (self.reader.read_u32().await?, self.reader.read_u64().await?);
                 if error != 0 {
-                    return self.under_way.end(cookie, Some(Err(refusal(error, &[]))));
+                    return self.under_way.end(cookie, Some(Err(refusal(error, &[])?)));
                 }
                 let length = self.under_way.with(cookie, What::Bytes, |pending| Some(pending.bytes.len()))?;
                 self.hear_bytes(cookie, 0, length).await?;
@@ -357,7 +359,7 @@ impl<R: AsyncRead + Unpin> Hearing<R> {
                 let text = after.split_first_chunk().map_or(&[][..], |(long, rest)| {
                     rest.get(..usize::from(u16::from_be_bytes(*long))).unwrap_or_default()
                 });
-                let refused = refusal(u32::from_be_bytes(*error).max(1), text);
+                let refused = refusal(u32::from_be_bytes(*error).max(1), text)?;
                 if flags & chunk::DONE == 0 {
                     // The rest of this answer would be one to nothing that was asked.
                     return Err(io::Error::other(refused));
@@ -383,10 +385,11 @@ impl<R: AsyncRead + Unpin> Hearing<R> {
     }
 }
 
-/// What a server says instead of an answer. Its numbers are Linux's.
-fn refusal(error: u32, text: &[u8]) -> String {
+/// What a server says instead of an answer. Its numbers are Linux's. An error if the answer comes once the server was started again.
+fn refusal(error: u32, text: &[u8]) -> io::Result<String> {
     let reason = io::Error::from_raw_os_error(i32::try_from(error).unwrap_or(5));
     let text = shown(&String::from_utf8_lossy(text));
     let said = if text.is_empty() { String::new() } else { format!(" ({text})") };
-    format!("the server answers: {reason}{said}")
+    let refusal = format!("the server answers: {reason}{said}");
+    if error == SHUTTING_DOWN { Err(io::Error::other(refusal)) } else { Ok(refusal) }
 }

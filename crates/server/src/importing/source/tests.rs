@@ -157,6 +157,38 @@ async fn holes_are_told_within_what_was_asked_for() {
     assert_eq!(source.zeros(4097..16384).await, Ok(vec![(8191, true), (4096, false)]));
 }
 
+/// Story: a server told of one run at a time, and one of them ended within a block. Whoever copied asked for what follows for ever.
+#[tokio::test]
+async fn what_follows_a_run_that_ends_within_a_block_is_told() {
+    let place = Place::new();
+    let _served = place.serve(vec![(true, |asked| {
+        let flags = allocation::HOLE | allocation::ZERO;
+        let run = [9u32, 700, flags].map(u32::to_be_bytes).concat();
+        let head = wire::chunk_header(chunk::DONE, chunk::BLOCK_STATUS, asked.cookie, run.len() as u32);
+        Some([&head[..], &run].concat())
+    })]);
+    let source = place.source();
+    assert_eq!(source.zeros(4096..16384).await, Ok(vec![(700, true)]));
+    assert_eq!(source.zeros(4796..16384).await, Ok(vec![(3396, false)]));
+    assert_eq!(source.zeros(4796..5000).await, Ok(vec![(204, false)]));
+}
+
+/// Story: a server was started again, and had said before that it was shutting down: so that much of the disk couldn't be read.
+#[tokio::test]
+async fn a_server_that_is_shutting_down_is_waited_for() {
+    let place = Place::new();
+    let _served = place.serve(vec![
+        (false, |asked| Some(wire::simple_reply(108, asked.cookie).to_vec())),
+        (true, |asked| {
+            let said = [&108u32.to_be_bytes()[..], &4u16.to_be_bytes(), b"soon"].concat();
+            let head = wire::chunk_header(chunk::DONE, chunk::ERROR, asked.cookie, said.len() as u32);
+            Some([&head[..], &said].concat())
+        }),
+        (false, right),
+    ]);
+    is_read_right(&place.source()).await;
+}
+
 #[tokio::test]
 async fn what_the_server_refuses_is_an_error_that_names_the_byte() {
     let place = Place::new();

@@ -83,7 +83,8 @@ impl Node {
         }
         let import = council.import();
         let way = import.map(|import| Way::new(old_place.clone(), stage_of(Some(import))));
-        spec.live = import.zip(way.clone()).map(|(import, way)| Arc::new(Live::new(Box::new(way), import.done)));
+        let live = |(import, way): (Import, Way)| Arc::new(Live::new(Box::new(way), spec.revision, import.done));
+        spec.live = import.zip(way.clone()).map(live);
         let import = Rc::new(Cell::new(import.map(|import| (import, spec.revision))));
         let volume = unlocked(engine.open_volume_among(spec).expect("the volume could be made"));
         engine.all_volumes_opened();
@@ -179,10 +180,8 @@ impl Node {
             let (spec, now) = (self.council.spec(), dated(self.council.now(), &before));
             self.holder.set(self.council.holder()); // before the volume has a later revision
             let import = self.council.import();
-            if import.is_none() {
-                self.volume.is_imported();
-            }
-            self.volume.changed(&spec.name, (spec.size, spec.is_replica), spec.revision);
+            let copied = import.map(|import| import.done);
+            self.volume.changed(&spec.name, (spec.size, spec.is_replica), spec.revision, copied);
             if random.one_in(4) {
                 self.world.sleep(Duration::from_micros(random.skewed(5_000))).await; // the engine's threads are at something else
             }
@@ -208,7 +207,7 @@ impl Node {
     fn follow_import(&self, import: Option<Import>, revision: u64) {
         self.import.set(import.map(|import| (import, revision)));
         if let Some((import, live)) = import.zip(self.volume.live()) {
-            live.is_copied(import.done);
+            live.is_copied(revision, import.done);
         }
         self.way.iter().for_each(|way| way.set(stage_of(import)));
     }

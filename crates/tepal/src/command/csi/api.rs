@@ -37,7 +37,8 @@ impl Servers {
 }
 
 fn look(global: &Global, token_file: Option<&PathBuf>) -> Result<Client, CommandError> {
-    let found = locate::client(global)?;
+    // Devices are taken away, and volumes, by what the cluster says.
+    let found = locate::client(global)?.wanting_the_latest();
     let Some(path) = token_file else { return Ok(found) };
     let token = std::fs::read_to_string(path).map_err(|error| CsiError::Token { path: path.clone(), error })?;
     Ok(found.with_token(token.trim().to_owned()))

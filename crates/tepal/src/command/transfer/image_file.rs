@@ -43,8 +43,8 @@ pub enum ImageError {
 pub struct Image {
     path: PathBuf,
     format: String,
-    /// Of what is in it, if all of that is in the file as it is.
-    plain: Option<u64>,
+    /// Bytes of what is in it and of a cluster, if all of that is in the file as it is.
+    plain: Option<(u64, u64)>,
 }
 
 /// What `qemu-img info` says of a file.
@@ -55,6 +55,8 @@ struct Info {
     #[serde(default)]
     encrypted: bool,
     virtual_size: u64,
+    #[serde(default)]
+    cluster_size: u64,
     backing_filename: Option<String>,
     #[serde(default)]
     format_specific: Specific,
@@ -116,21 +118,21 @@ impl Image {
         } else if !IMAGE_FORMATS.contains(&&*info.format) {
             return Err(ImageError::Format { path, format: shown(&info.format) });
         }
-        let (format, size) = (info.format.clone(), info.virtual_size);
+        let (format, sizes) = (info.format.clone(), (info.virtual_size, info.cluster_size));
         let others = info.others(&path.display().to_string());
         if !with_others && !others.is_empty() {
             return Err(ImageError::Others { path, others });
         }
         let has_compressed = check(&path, &format)?.has_compressed();
-        let is_plain = format == "qcow2" && others.is_empty() && !has_compressed;
-        Ok(Image { path, format, plain: is_plain.then_some(size) })
+        let is_plain = format == "qcow2" && sizes.1 > 0 && others.is_empty() && !has_compressed;
+        Ok(Image { path, format, plain: is_plain.then_some(sizes) })
     }
 
     /// What is in it, and how long that is, if nothing but its file has to be read.
     pub fn mapped(&self) -> Result<Option<(Mapped, u64)>, ImageError> {
         let of_file = |error| ImageError::File { path: self.path.clone(), error };
-        let open = |size| Mapped::open(&self.path, &self.format, size).map(|mapped| (mapped, size)).map_err(of_file);
-        self.plain.map(open).transpose()
+        let open = |sizes: (u64, u64)| Mapped::open(&self.path, &self.format, sizes).map(|mapped| (mapped, sizes.0));
+        self.plain.map(open).transpose().map_err(of_file)
     }
 
     /// Its path, if nothing but the bytes of the file are in it.

@@ -140,9 +140,9 @@ impl<R: Read> Importer<'_, R> {
     fn all(&mut self) -> Result<(), CommandError> {
         while let Some(header) = self.reader.part().map_err(|error| self.broken(error))? {
             let volume = self.volume()?;
-            if self.has(volume.as_ref(), &header)? {
+            if let Some(volume) = self.having(volume.as_ref(), &header)? {
                 self.had += 1;
-                self.pass()?;
+                self.compare(volume, &header)?;
                 continue;
             }
             let volume = volume.map(|volume| once_alone(self.client, volume, self.arguments.force)).transpose()?;
@@ -178,29 +178,26 @@ impl<R: Read> Importer<'_, R> {
         }
     }
 
-    /// Whether the volume has the snapshot that a part leads to, as far as its size tells, which is so where an import is gone on with.
-    fn has(&self, volume: Option<&VolumeInfo>, header: &Header) -> Result<bool, CommandError> {
-        let (Some(volume), Some(to)) = (volume, &header.to) else { return Ok(false) };
+    /// The volume, if it has the snapshot that a part leads to, which is so where an import is gone on with.
+    fn having<'v>(
+        &self,
+        volume: Option<&'v VolumeInfo>,
+        header: &Header,
+    ) -> Result<Option<&'v VolumeInfo>, CommandError> {
+        let (Some(volume), Some(to)) = (volume, &header.to) else { return Ok(None) };
         match snapshot(volume, to) {
-            Some(found) if self.reader.kind() == Kind::Image && self.arguments.resume => {
-                match found.size == header.size {
-                    true => Ok(true),
-                    false => {
-                        let (name, found) = (found.full_name(), found.size);
-                        Err(TransferError::OtherSnapshot { name, found, wanted: header.size }.into())
-                    }
-                }
-            }
+            Some(_) if self.reader.kind() == Kind::Image && self.arguments.resume => Ok(Some(volume)),
             Some(found) => Err(RbdError::HasSnapshot(found.full_name()).into()),
-            None => Ok(false),
+            None => Ok(None),
         }
     }
 
-    /// Reads a part without writing it.
-    fn pass(&mut self) -> Result<(), CommandError> {
-        let mut data = Vec::new();
-        while self.reader.next(&mut data).map_err(|error| self.broken(error))?.is_some() {}
-        Ok(())
+    /// Reads a part without writing it. What is there already is to be what the part has: another image isn't mixed with it.
+    fn compare(&mut self, volume: &VolumeInfo, header: &Header) -> Result<(), CommandError> {
+        match verifying::differs(self.client, volume, header, |data| self.next(data))? {
+            None => Ok(()),
+            Some((what, offset)) => Err(RbdError::OtherStream { name: volume.name.clone(), what, offset }.into()),
+        }
     }
 
     /// A part that is all of an image, for a new volume or in the place of all that one has.

@@ -67,6 +67,11 @@ pub enum RbdError {
          another volume"
     )]
     Differs { what: String, offset: u64 },
+    #[error(
+        "{what} differs from what the input has of it, from byte {offset} on, so the input isn't what the import of volume '{name}' was begun \
+         with, and nothing of it is imported: go on with that one, or name another volume"
+    )]
+    OtherStream { name: String, what: String, offset: u64 },
     #[error("volume '{name}' has all of the input, which can't be compared with it: {error}")]
     Unverified { name: String, error: StreamError },
 }
