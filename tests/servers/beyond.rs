@@ -105,11 +105,20 @@ fn what_is_given_up_of_a_code_is_zeros_and_is_written_again_on_a_fifth_server() 
     let before = used();
     let refused = ring.ask(1, &["volume", "accept-loss", "v"]).refused(1);
     assert!(refused.contains("--force") && refused.contains("zeros"), "{refused}");
+    let other = ring.ask(1, &["volume", "accept-loss", "v", "--force", "--shown", "0123456789ab"]).refused(1);
+    assert!(other.contains("other parts of volume 'v' are lost by now than were shown"), "{other}");
     assert_eq!(saved(&ring, "v").1, ranges, "nothing was accepted");
 
-    let accepted = within(AT_ONCE, "a command", || ring.json(2, &["volume", "accept-loss", "v", "--force"]));
-    let lost: u64 = ranges.iter().map(|(_, length)| length).sum();
-    assert_eq!(accepted["bytes"].as_u64(), Some(lost), "{accepted}");
+    let tag = refused.split("--shown ").nth(1).and_then(|rest| rest.split('`').next()).expect("it says what to type");
+    let accepts = ["volume", "accept-loss", "v", "--force", "--shown", tag];
+    let accepted = within(AT_ONCE, "a command", || ring.json(2, &accepts));
+    let sum = |ranges: &[(u64, u64)]| ranges.iter().map(|(_, length)| length).sum::<u64>();
+    let number = |range: &serde_json::Value, key: &str| range[key].as_u64().expect("a number");
+    let all = accepted["ranges"].as_array().expect("a list").iter();
+    let all: Vec<(u64, u64)> = all.map(|range| (number(range, "offset"), number(range, "length"))).collect();
+    assert!(sum(&ranges) < sum(&all), "data fragments were left, and were saved: {ranges:?} of {all:?}");
+    let (ranges, lost) = (all, accepted["bytes"].as_u64().expect("a number"));
+    assert_eq!(lost, sum(&ranges), "{accepted}");
     ranges.iter().for_each(|&(offset, length)| data[offset as usize..(offset + length) as usize].fill(0));
     for server in [1, 2] {
         assert!(ring.connect(server, "v").read(0, SIZE as u32).expect("all of it") == data);

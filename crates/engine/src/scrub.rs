@@ -1,6 +1,7 @@
 //! Scrub of a volume: every copy of every block is read and checked, compared with the others, and repaired.
 
 use crate::column::members::{Member, Presence};
+use crate::column::pace::Pace;
 use crate::column::{Blocks, Group, State};
 use crate::holder::Holder;
 use crate::seen_through::SeenThrough;
@@ -263,8 +264,10 @@ impl<W: World> Group<W> {
         let regions: BTreeSet<u64> =
             self.extents(false).await?.into_iter().map(|first| column.region_of(first)).collect();
         let mut unequal = 0;
+        let mut pace = Pace::of(self.served(), 1);
         for region in regions {
             self.shared.world.give_way().await;
+            let began = self.shared.world.now();
             let (first, count) = column.blocks_of(region);
             for first in (first..first + count).step_by(STEP as usize) {
                 let blocks = Blocks { first, count: STEP };
@@ -272,17 +275,23 @@ impl<W: World> Group<W> {
                     unequal += 1;
                 }
             }
+            // Copies are compared by their checksums; for code, all data is read.
+            let is_quick = self.shared.fragments.are_copies();
+            self.rest_for_clients(&mut pace, self.served(), began, is_quick).await;
         }
         Ok(unequal)
     }
 
     async fn holds_any(&self, blocks: Blocks) -> bool {
         let column = &self.shared.column;
+        let rows = (!self.shared.fragments.are_copies()).then(|| self.rows_of(blocks));
         let copies: Vec<Holder<W>> = self.lock().members.here().cloned().collect();
         for drive in copies {
-            let epochs = drive.epochs_of(column.map, column.place(blocks.first), blocks.count).await;
-            if !epochs.is_ok_and(|epochs| epochs.is_empty()) {
-                return true;
+            for blocks in [Some(blocks), rows].into_iter().flatten() {
+                let epochs = drive.epochs_of(column.map, column.place(blocks.first), blocks.count).await;
+                if !epochs.is_ok_and(|epochs| epochs.is_empty()) {
+                    return true;
+                }
             }
         }
         false

@@ -479,7 +479,13 @@ pub enum Command {
         view: u64,
     },
     /// Of a volume that has lost data with drives that failed, what is left is served as it is. With an erasure code nothing is left.
-    AcceptLoss { volume: VolumeId },
+    AcceptLoss {
+        volume: VolumeId,
+        /// The cluster's when it was shown what is lost: if that has changed since, more may be lost, and the command is refused as
+        /// [`crate::Refusal::ViewChanged`]. 0 of a build that named none.
+        #[serde(default)]
+        view: u64,
+    },
     /// The cluster has a certificate authority from now on, whose key is in the server's data folder.
     AddAuthority {
         /// As PEM.

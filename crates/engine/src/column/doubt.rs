@@ -3,10 +3,11 @@
 use super::members::RegionState;
 use super::order::Turn;
 use super::patience::lent;
-use super::read::{Plan, Reader};
+use super::read::{Plan, Reader, lost};
 use super::{Blocks, Group};
 use crate::epochs::Subject;
 use crate::seen_through::Asker;
+use futures_channel::oneshot;
 use tepal_drive::world::World;
 use tepal_model::{IoError, Origin};
 
@@ -51,7 +52,7 @@ impl<W: World> Group<W> {
         while blocks.count > 0 && !self.is_settled(blocks)? {
             let mut plans = self.cut(blocks).map(|(first, _)| self.plan_read(Blocks::new(first, 1), reader));
             let change = match plans.find(|plan| !matches!(plan, Plan::Go(..))) {
-                None | Some(Plan::Go(..)) => None, // settled by now
+                None | Some(Plan::Go(..)) => self.unsettled(blocks)?,
                 Some(Plan::Refuse(error)) => return Err(error),
                 Some(Plan::Wait(change)) => Some(change),
                 Some(Plan::Resolve(region)) => {
@@ -65,6 +66,20 @@ impl<W: World> Group<W> {
             }
         }
         Ok(turn)
+    }
+
+    /// What blocks wait for that can be read, and may not be settled: who reads what is given up, or left of what is lost, can't change
+    /// it. None if they are settled by now.
+    fn unsettled(&self, blocks: Blocks) -> Result<Option<oneshot::Receiver<()>>, IoError> {
+        let mut state = self.lock();
+        for (first, count) in self.cut(blocks) {
+            match state.members.clean(self.shared.column.region_of(first)) {
+                RegionState::Clean(_) => {}
+                RegionState::Lost => return Err(lost(Blocks::new(first, count))),
+                RegionState::Waiting | RegionState::GivenUp => return Ok(Some(Group::next_change(&mut state))),
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn is_settled(&self, blocks: Blocks) -> Result<bool, IoError> {

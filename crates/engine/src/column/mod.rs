@@ -21,7 +21,7 @@ pub mod flush;
 pub mod members;
 pub mod migrating;
 pub mod order;
-mod pace;
+pub mod pace;
 mod patience;
 pub mod read;
 pub mod redundancy;

@@ -5,6 +5,7 @@ use super::members::RegionState;
 use super::{Blocks, Group, Moment};
 use crate::epochs::Subject;
 use crate::holder::Holder;
+use crate::map::ROWS;
 use crate::seen_through::SeenThrough;
 use futures_channel::oneshot;
 use smallvec::SmallVec;
@@ -137,9 +138,15 @@ impl<W: World> Group<W> {
         match self.shared.kept.choose(self, &state, (blocks, &seen), reader) {
             Ok(parts) => Plan::Go(parts, state.moment()),
             Err(RegionState::Lost) => {
-                let mut parts = column.cut(blocks.first, blocks.count).map(|(first, count)| Blocks::new(first, count));
-                let is_lost = |part: &Blocks| state.members.clean(column.region_of(part.first)) == RegionState::Lost;
-                Plan::Refuse(lost(parts.find(is_lost).unwrap_or(blocks)))
+                let parts = column.cut(blocks.first, blocks.count).map(|(first, count)| Blocks::new(first, count));
+                let is_lost = |part: &Blocks| {
+                    let chosen = self.shared.kept.choose(self, &state, (*part, &seen), reader);
+                    matches!(chosen, Err(RegionState::Lost))
+                };
+                // Of a region some fragments may be left.
+                let units =
+                    |part: Blocks| part.pieces(if self.shared.fragments.are_copies() { part.end() } else { ROWS });
+                Plan::Refuse(lost(parts.flat_map(units).find(is_lost).unwrap_or(blocks)))
             }
             Err(RegionState::Waiting | RegionState::GivenUp | RegionState::Clean(_)) => {
                 Plan::Wait(Group::next_change(&mut state))

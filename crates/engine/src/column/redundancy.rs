@@ -134,6 +134,8 @@ impl Why {
 pub(crate) struct CodeState {
     /// Stripes whose code isn't that of their data, by their blocks.
     pub unequal: Vec<Blocks>,
+    /// The same where a data fragment isn't here: data that was decoded may be as wrong as the code. Nothing is written again there.
+    pub undecided: Vec<Blocks>,
     /// Blocks of stripes that couldn't be compared: a fragment isn't here, or isn't up to date.
     pub unchecked: u64,
 }
@@ -210,7 +212,7 @@ pub(crate) trait Redundancy<W: World> {
     async fn compare(group: &Group<W>, blocks: Blocks) -> Result<bool, IoError>;
 
     /// Whether the code of the stripes that begin among these blocks is that of their data. With `repairs`, code that isn't is written
-    /// again.
+    /// again where that is surely wrong.
     async fn check_code(_: &Group<W>, _: Blocks, _repairs: bool) -> Result<CodeState, IoError> {
         Ok(CodeState::default())
     }

@@ -35,7 +35,12 @@ impl<W: World> Volume<W> {
             let blocks = Blocks::touched(start, end);
             let found = group.shared.kept.check_code(&group, blocks, repairs).await?;
             checked.unchecked += found.unchecked * BLOCK;
-            for stripe in found.unequal {
+            let mut unequal = found.unequal;
+            match repairs {
+                false => unequal.extend(found.undecided),
+                true => checked.unchecked += found.undecided.iter().map(|stripe| stripe.count * BLOCK).sum::<u64>(),
+            }
+            for stripe in unequal {
                 checked.unequal.extend(self.bytes_of(map, column, stripe));
             }
         }

@@ -15,7 +15,8 @@ use axum::Json;
 use axum::extract::State;
 use std::time::{Duration, Instant};
 use tepal_engine::{Snapshot, Within};
-use tepal_model::{BLOCK, IoError};
+use tepal_metadata::{CopyStatus, HolderRecord, State as ClusterState};
+use tepal_model::{BLOCK, IoError, VolumeId};
 
 /// Bytes of each that are compared at once.
 const PIECE: u64 = 1 << 20;
@@ -46,6 +47,8 @@ pub async fn show(
     };
     let _place = place(&context).await?;
     let id = one.volume().id();
+    // Both read as zeros there by now: who has a copy of the older one knows otherwise.
+    let noted = noted || has_given_up(&context.parts.metadata.state(), id);
     let compare = move |(one, other)| async move {
         match noted {
             true => look_up(one, other, offset).await,
@@ -57,6 +60,15 @@ pub async fn show(
         // That it's gone says more than that it can't be read.
         Err(failure) => Err(snapshots::gone(&context, &from).unwrap_or(failure)),
     }
+}
+
+/// Whether some of the volume's content was given up, of snapshots too, and drives that failed have their places yet.
+fn has_given_up(state: &ClusterState, volume: VolumeId) -> bool {
+    let is_given_up = |holder: &HolderRecord| matches!(holder.status, CopyStatus::GivenUp(_));
+    state.volumes.get(&volume).is_some_and(|record| {
+        let codes = state.maps_of(record).filter(|map| !map.layout.fragments().are_copies());
+        codes.flat_map(|map| &map.columns).any(|column| column.holders.iter().any(is_given_up))
+    })
 }
 
 /// From `offset` on, as far as there's time.

@@ -1,13 +1,15 @@
 //! What of a volume is lost with drives that failed, and an operator's word that what is left is served as it is.
 
-use super::extract::Named;
+use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::Scope;
-use super::types::{ErrorKind, Loss, Range, path, route};
+use super::types::{AcceptLoss, ErrorKind, Loss, Range, path, route};
 use super::{Context, Shared, volumes};
 use crate::damage::union;
 use axum::Json;
 use axum::extract::State;
+use ring::digest;
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, VolumeHealth};
 use tepal_metadata::{Command, ServerState, State as ClusterState};
@@ -15,6 +17,9 @@ use tepal_model::DriveId;
 
 /// Ranges that are told of.
 const MOST_RANGES: usize = 10_000;
+
+/// Bytes of a tag: somebody may type it.
+const TAG: usize = 6;
 
 /// How long drives that have just returned are waited for.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
@@ -54,10 +59,11 @@ async fn as_far_as_known(context: &Context, scope: Scope, name: &str) -> Result<
     }
     let mut ranges = union(ranges);
     let bytes = ranges.iter().map(|range| range.length).sum();
+    let tag = tag_of(&ranges);
     if scope == Scope::Cluster {
         ranges.truncate(MOST_RANGES);
     }
-    Ok(Loss { volume: name.to_owned(), bytes, ranges, unsettled })
+    Ok(Loss { volume: name.to_owned(), bytes, ranges, unsettled, tag })
 }
 
 /// Whether drives that are here are yet to be heard, or to be led.
@@ -71,20 +77,60 @@ fn is_unsettled(health: &VolumeHealth, state: &ClusterState) -> bool {
     })
 }
 
-/// Answered with what was lost, once all servers act by that.
-pub async fn accept(State(context): State<Shared>, scope: Scope, name: Named) -> Result<Json<Loss>, Failure> {
+/// Answered with what was lost, once all servers act by that. Nothing is accepted but what was shown.
+pub async fn accept(
+    State(context): State<Shared>,
+    scope: Scope,
+    name: Named,
+    Input(shown): Input<AcceptLoss>,
+) -> Result<Json<Loss>, Failure> {
     let volume = volumes::record(&context, &name.0).await?.id;
-    let loss = known(&context, scope, &name.0).await?;
-    if loss.unsettled {
-        let text = format!(
-            "nobody can say yet what of volume '{}' is lost, as some server hasn't answered or some drive hasn't been heard: ask again",
-            name.0
-        );
-        return Err(Failure::new(ErrorKind::Unavailable, text));
-    }
-    context.propose(Command::AcceptLoss { volume }).await?;
+    let end = Instant::now() + SETTLED_WITHIN;
+    let loss = loop {
+        let view = context.parts.metadata.state().view();
+        context.acted_by(view, || "what is lost isn't known yet".to_owned()).await?;
+        let loss = known(&context, scope, &name.0).await?;
+        if loss.unsettled {
+            let text = format!(
+                "nobody can say yet what of volume '{}' is lost, as some server hasn't answered or some drive hasn't been heard: ask \
+                 again",
+                name.0
+            );
+            return Err(Failure::new(ErrorKind::Unavailable, text));
+        }
+        if loss.tag != shown.tag {
+            let text = format!(
+                "other parts of volume '{}' are lost by now than were shown, {} bytes in all: `tepal volume accept-loss {}` shows them",
+                name.0, loss.bytes, name.0
+            );
+            return Err(Failure::new(ErrorKind::Conflict, text));
+        }
+        match context.propose(Command::AcceptLoss { volume, view }).await {
+            Ok(_) => break loss,
+            // A drive has come or gone meanwhile.
+            Err(failure)
+                if failure.kind() == ErrorKind::Conflict
+                    && context.parts.metadata.state().view() != view
+                    && Instant::now() < end => {}
+            Err(failure) => return Err(failure),
+        }
+    };
     let view = context.parts.metadata.state().view();
     let late = || format!("what is left of volume '{}' is served as it is", name.0);
     context.acted_by(view, late).await?;
     Ok(Json(loss))
+}
+
+/// Tells ranges from others.
+fn tag_of(ranges: &[Range]) -> String {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for range in ranges {
+        context.update(&range.offset.to_le_bytes());
+        context.update(&range.length.to_le_bytes());
+    }
+    let mut tag = String::new();
+    for byte in &context.finish().as_ref()[..TAG] {
+        let _ = write!(tag, "{byte:02x}"); // to a string, that can't fail
+    }
+    tag
 }

@@ -141,10 +141,10 @@ pub use snapshots::{
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
 };
 pub use volumes::{
-    Between, CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportLive, ImportQuery,
-    Incomplete, LiveImport, LiveImportState, Loss, MapRun, Migration, MigrationInfo, MigrationState, NoteImport,
-    OffsetQuery, Range, RangeQuery, RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume, ResizeVolume,
-    RewrapKey, Scrub, ScrubState, SetRate, VolumeInfo, VolumeRange, VolumeState, ZeroRange,
+    AcceptLoss, Between, CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportLive,
+    ImportQuery, Incomplete, LiveImport, LiveImportState, Loss, MapRun, Migration, MigrationInfo, MigrationState,
+    NoteImport, OffsetQuery, Range, RangeQuery, RecoveryInfo, Relayout, Removal, RemoveVolumeQuery, RenameVolume,
+    ResizeVolume, RewrapKey, Scrub, ScrubState, SetRate, VolumeInfo, VolumeRange, VolumeState, ZeroRange,
 };
 
 pub use described::LimitsShape;

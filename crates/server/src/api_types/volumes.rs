@@ -409,6 +409,16 @@ pub struct Loss {
     /// Drives that are here have yet to say what they hold: it may be more.
     #[serde(default)]
     pub unsettled: bool,
+    /// Another one if anything else is lost.
+    #[serde(default)]
+    pub tag: String,
+}
+
+/// Accepts that this is lost, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AcceptLoss {
+    /// As [`Loss::tag`], of what was shown.
+    pub tag: String,
 }
 
 /// What a scrub found damaged of a snapshot.

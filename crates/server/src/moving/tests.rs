@@ -230,7 +230,7 @@ async fn what_is_given_up_of_a_code_gets_other_drives() {
         |command: &Command| matches!(command, Command::BeginMove { column, .. } if lost.contains(&(*column as usize)));
     assert!(!cluster.next(&[]).iter().any(is_of_lost));
     let volume = cluster.state().volume_named("v").expect("it's there").id;
-    cluster.done(Command::AcceptLoss { volume }).await;
+    cluster.done(Command::AcceptLoss { volume, view: 0 }).await;
     assert!(lost.iter().all(|&column| has_enough(&cluster.state(), map, column, DriveId(31))));
     // Each drive takes a few at a time, of any columns.
     while !cluster.next(&[]).iter().any(is_of_lost) {

@@ -547,11 +547,13 @@ pub enum VolumeCommand {
         wait: WaitArguments,
     },
     /// Have what is left of a volume served as it is, where only drives that failed had all that was acknowledged
-    #[command(after_help = "Examples:\n  tepal volume accept-loss test\n  tepal volume accept-loss test --force\n\n\
+    #[command(
+        after_help = "Examples:\n  tepal volume accept-loss test\n  tepal volume accept-loss test --force --shown 5f3a0c1d9e42\n\n\
         Without --force it changes nothing, and says which bytes may miss writes that were acknowledged. With --force, older copies of \
         these bytes are served from then on, where there are some. Where fewer fragments are left than an erasure code needs, the bytes are \
         zeros from then on, and take no room: `tepal volume export --keep-going` saves all else before. There is no way back: if a drive may \
-        still return, bring it back instead.")]
+        still return, bring it back instead."
+    )]
     AcceptLoss {
         /// The volume's name
         #[arg(value_parser = value::name)]
@@ -559,6 +561,9 @@ pub enum VolumeCommand {
         /// Do it: serve what is left
         #[arg(long)]
         force: bool,
+        /// Only if no other bytes are lost by now than were shown with this tag
+        #[arg(long, value_name = "TAG", requires = "force")]
+        shown: Option<String>,
     },
     /// Read and verify every copy of everything on a volume, and repair what is damaged
     Scrub {

@@ -3,6 +3,7 @@
 
 use super::hold::{Hold, HoldUse};
 use crate::client::{Client, ClientError};
+use tepal_model::Layout;
 use tepal_server::api::types::{
     BY_ID, Loss, MapRun, Range, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route,
 };
@@ -94,6 +95,16 @@ impl<'a> Source<'a> {
     pub fn lost(&self) -> Vec<Range> {
         let of_volume = format!("{BY_ID}{}", self.volume);
         self.client.get::<Loss>(&path(route::VOLUME_LOSS, &of_volume)).map(|loss| loss.ranges).unwrap_or_default()
+    }
+
+    /// Whether some of it may have an erasure code.
+    pub fn has_code(&self) -> bool {
+        let of_volume = format!("{BY_ID}{}", self.volume);
+        let Ok(volume) = self.client.get::<VolumeInfo>(&path(route::VOLUME, &of_volume)) else { return true };
+        let layout: Option<Layout> = volume.layout.parse().ok();
+        volume.ranges.len() > 1
+            || volume.migration.is_some()
+            || layout.is_none_or(|layout| !layout.fragments().are_copies())
     }
 
     pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, ClientError> {

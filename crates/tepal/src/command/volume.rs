@@ -11,8 +11,8 @@ use tepal_model::layout::plexes::Plexes;
 use tepal_model::size::Size;
 use tepal_model::{DriveId, Layout};
 use tepal_server::api::types::{
-    BY_ID, CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, RewrapKey, Scrub, ScrubState,
-    SnapshotInfo, VolumeInfo, VolumeRange, path, route,
+    AcceptLoss, BY_ID, CloneSnapshot, CreateVolume, Loss, Range, Removal, RenameVolume, ResizeVolume, RewrapKey, Scrub,
+    ScrubState, SnapshotInfo, VolumeInfo, VolumeRange, path, route,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -26,10 +26,10 @@ pub enum VolumeError {
     #[error("of volume '{0}' nothing is lost with drives that failed: there is nothing to accept")]
     NothingLost(String),
     #[error(
-        "requests for {bytes} of volume '{volume}' fail: with --force the newest copies left of that are served as they are, and it becomes \
-         zeros where an erasure code has too few fragments left"
+        "requests for {bytes} of volume '{volume}' fail: with `--force --shown {tag}` the newest copies left of just that are served as they \
+         are, and it becomes zeros where an erasure code has too few fragments left"
     )]
-    LossNotAccepted { volume: String, bytes: String },
+    LossNotAccepted { volume: String, bytes: String, tag: String },
     #[error(
         "of {bytes} of volume '{volume}' there is no copy at all: requests for them go on to fail; `tepal volume export {volume} \
          --keep-going` saves all else, and `tepal volume rm` removes it"
@@ -119,7 +119,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
         VolumeCommand::Resume { name } => migration::resume(&client, output, &name)?,
         VolumeCommand::Rate { name, rate } => migration::set_rate(&client, output, &name, rate)?,
         VolumeCommand::Cancel { name, wait } => migration::cancel(&client, output, &name, wait.waits())?,
-        VolumeCommand::AcceptLoss { name, force } => accept_loss(&client, output, &name, force)?,
+        VolumeCommand::AcceptLoss { name, force, shown } => accept_loss(&client, output, &name, (force, shown))?,
         VolumeCommand::Scrub { name, wait } => scrub(&client, output, &name, wait.waits())?,
         VolumeCommand::Export(arguments) => transfer::export(&client.patient(), output, arguments)?,
         VolumeCommand::Import(arguments) => transfer::import(&client.patient(), output, arguments)?,
@@ -158,7 +158,12 @@ fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) 
     Ok(())
 }
 
-fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Result<(), CommandError> {
+fn accept_loss(
+    client: &Client,
+    output: Output,
+    name: &str,
+    (force, shown): (bool, Option<String>),
+) -> Result<(), CommandError> {
     let route = path(route::VOLUME_LOSS, name);
     let loss: Loss = client.get(&route)?;
     if loss.bytes == 0 {
@@ -171,9 +176,9 @@ fn accept_loss(client: &Client, output: Output, name: &str, force: bool) -> Resu
             ranges(&loss.ranges)
         );
         output.show(&loss, |_| lost)?;
-        return Err(VolumeError::LossNotAccepted { volume: name.to_owned(), bytes }.into());
+        return Err(VolumeError::LossNotAccepted { volume: name.to_owned(), bytes, tag: loss.tag }.into());
     }
-    let accepted: Loss = client.post(&route, &serde_json::json!({}))?;
+    let accepted: Loss = client.post(&route, &AcceptLoss { tag: shown.unwrap_or(loss.tag) })?;
     let still: Loss = client.get(&route)?;
     if still.bytes < accepted.bytes {
         output.show(&accepted, |loss| {

@@ -31,7 +31,7 @@ impl<W: World> Group<W> {
     pub async fn list(&self, at: usize) -> Result<(), Stuck> {
         let changes = {
             let mut state = self.lock();
-            if state.members.has_unheard() || !state.members.is_known() {
+            if !state.members.show_all_that_is_held() {
                 return Err(Stuck::Waits(Group::next_change(&mut state)));
             }
             state.changes

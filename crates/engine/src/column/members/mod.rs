@@ -354,6 +354,18 @@ impl<W: World> Members<W> {
         }
     }
 
+    /// The same, also of what is left of the log of a region of which too few fragments are left.
+    pub fn clean_copies_left(&self, column: &Column, region: u64) -> RegionState {
+        match self.clean_copies(column, region) {
+            RegionState::Lost => {
+                let mut left = self.left_of(region);
+                left.retain(|at| column.keepers(region).contains(self.list[*at].fragment));
+                if left.is_empty() { RegionState::Lost } else { RegionState::Clean(left) }
+            }
+            state => state,
+        }
+    }
+
     /// Which fragments of a region are clean, at least as many as are needed. A fragment counts once, though a drive may join that is to
     /// keep it too.
     pub fn clean(&self, region: u64) -> RegionState {
@@ -393,6 +405,14 @@ impl<W: World> Members<W> {
         if waits { RegionState::Waiting } else { RegionState::Lost }
     }
 
+    /// The members here with clean fragments of a region that is lost: too few to decode what the others had, and right for themselves.
+    pub fn left_of(&self, region: u64) -> SmallVec<[usize; 4]> {
+        let is_left =
+            |member: &Member<W>| member.drive().is_some() && !member.joins() && !member.missed.contains(region);
+        let knows = self.is_known() && !self.has_unheard();
+        (0..self.list.len()).filter(|&at| knows && is_left(&self.list[at])).collect()
+    }
+
     fn are_enough<'a>(&self, members: impl Iterator<Item = &'a Member<W>>) -> bool
     where
         W: 'a,
@@ -423,11 +443,29 @@ impl<W: World> Members<W> {
         self.clean(NOT_MISSED) == RegionState::GivenUp
     }
 
+    /// Whether some of it may have been given up since drives that failed had their places: which regions isn't known once they are
+    /// served again.
+    pub fn may_have_given_up(&self) -> bool {
+        self.needed > 1 && self.list.iter().any(Member::is_given_up)
+    }
+
     /// Whether each member that holds anything of the column is here, or won't return.
     pub fn are_all_here(&self) -> bool {
         let is_told =
             |member: &Member<W>| matches!(member.presence, Presence::Here(_) | Presence::Failed) || member.joins();
         self.list.iter().all(is_told)
+    }
+
+    /// Whether the drives that are here show each region that any drive may hold something of. Fragments that are enough to read are also
+    /// enough to know what any log has. With fewer, a drive that is away may have what no other has: it's waited for, and so is
+    /// an operator's word if it has failed. Of what is given up, all members have to be asked: one that returned later would bring back
+    /// what it held.
+    pub fn show_all_that_is_held(&self) -> bool {
+        match self.clean(NOT_MISSED) {
+            RegionState::Clean(_) => true,
+            RegionState::GivenUp => self.are_all_here(),
+            RegionState::Waiting | RegionState::Lost => false,
+        }
     }
 
     /// The copy that is served as it is, where no copy that counts is left.

@@ -209,10 +209,14 @@ fn has_alone<W: World>(state: &State<W>, at: usize) -> bool {
 impl<W: World> State<W> {
     fn knows_what_it_misses(&self, at: usize) -> bool {
         // While a region is unsure, the drives that were up decide, and this drive isn't up yet. In a lost region no
-        // drive decides. And a drive that knows must have been heard, if any can be.
+        // drive decides, nor in one that is given up. Nor does this drive where it says itself that it misses the region. And a drive
+        // that knows must have been heard, if any can be.
         let member = &self.members.list[at];
-        let is_lost = |&region: &u64| self.members.clean(region) == RegionState::Lost;
-        let settled = || self.members.is_known() && self.unsure.regions.iter().all(is_lost);
+        let is_decided_without = |&region: &u64| {
+            member.missed.is_said(region, at)
+                || matches!(self.members.clean(region), RegionState::Lost | RegionState::GivenUp)
+        };
+        let settled = || self.members.is_known() && self.unsure.regions.iter().all(is_decided_without);
         member.noted && (member.missed.is_all() || self.members.is_beyond_knowing() || settled())
     }
 

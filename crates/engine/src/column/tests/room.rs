@@ -20,7 +20,7 @@ async fn put(
     let data = Gather::from_iter([Bytes::from(vec![byte; count * BLOCK as usize])]);
     let crcs = data.iter().flat_map(|piece| block_crcs(piece)).collect::<Vec<u32>>().into();
     let mark = |region| Change::Marked(Mark { map: MapId(1), region, kind: MarkKind::Busy });
-    let marks = if map == OTHERS { Vec::new() } else { (0..8).map(mark).collect() };
+    let marks = if map == MapId(1) { (0..8).map(mark).collect() } else { Vec::new() };
     let (durable, repair, taking) = (true, map == OTHERS, Taking::Nothing);
     drive.write(Write { map, first, data, crcs, marks, durable, repair, taking, lineage }).await
 }
@@ -37,6 +37,23 @@ impl Rig {
         while put(&drive, (OTHERS, extent * in_extent, in_extent as usize), 3, &Lineage::default()).await.is_ok() {
             extent += 1;
         }
+    }
+
+    /// Leaves a drive room for so many extents, beside the room that is kept back.
+    async fn leave_room(&self, nth: usize, extents: u64) {
+        const STAYS: MapId = MapId(78);
+        const GOES: MapId = MapId(79);
+        let (drive, in_extent, lineage) = (self.drive(nth), EXTENT / BLOCK, Lineage::default());
+        let fill =
+            async |map, extent: u64| put(&drive, (map, extent * in_extent, in_extent as usize), 3, &lineage).await;
+        for extent in 0..extents {
+            fill(GOES, extent).await.unwrap();
+        }
+        let mut extent = 0;
+        while fill(STAYS, extent).await.is_ok() {
+            extent += 1;
+        }
+        drive.remove_map(GOES).await.unwrap();
     }
 
     /// All servers are killed when a write has reached one copy.
@@ -164,5 +181,45 @@ fn a_trims_edges_take_no_room_in_empty_blocks() {
         }
         let left = join(&rig.volume.read(0, BLOCK).await.unwrap());
         assert_eq!((left[BLOCK as usize / 2 - 1], left[BLOCK as usize / 2]), (5, 0));
+    });
+}
+
+/// Story: all of a volume was written again, and there was no room to have all of that in the log at a time. Writes failed, though what
+/// was logged before could go in place without taking room.
+#[test]
+fn a_logged_write_waits_for_room_that_destaging_gives_back() {
+    told(|world| async move {
+        const UNIT: u64 = EXTENT / BLOCK;
+        let rig = Rig::new(world, "ec:2+1", 3).await;
+        let units = rig.volume.size() / EXTENT;
+        rig.write(0, 1, (units * UNIT) as usize).await.unwrap();
+        rig.until_healthy().await;
+        for nth in 0..3 {
+            rig.leave_room(nth, 10).await;
+        }
+        for unit in 0..units {
+            rig.write(unit * UNIT + 3, unit as u8 + 2, 5).await.unwrap();
+        }
+        for unit in 0..units {
+            assert_eq!(rig.read(unit * UNIT + 3).await, Ok(unit as u8 + 2), "{unit}");
+            assert_eq!(rig.read(unit * UNIT).await, Ok(1), "{unit}");
+        }
+    });
+}
+
+/// There's nothing to give back.
+#[test]
+fn a_logged_write_without_room_fails_after_a_while() {
+    told(|world| async move {
+        let rig = Rig::new(world, "ec:2+1", 3).await;
+        rig.write(0, 1, 1).await.unwrap();
+        for nth in 0..3 {
+            rig.fill_up(nth).await;
+        }
+        let began = rig.world.now();
+        assert_eq!(rig.write(NEW, 2, 1).await, Err(IoError::OutOfSpace));
+        assert!(rig.world.now().0 - began.0 < Duration::from_secs(10));
+        assert_eq!(rig.write(NEW, 2, 1).await, Err(IoError::OutOfSpace));
+        assert_eq!((rig.read(0).await, rig.read(NEW).await), (Ok(1), Ok(0)));
     });
 }

@@ -70,7 +70,7 @@ impl<W: World> Group<W> {
 
     async fn read_block_anywhere(&self, block: u64, seen: &Lineage) -> Result<Segments, Failed> {
         let column = &self.shared.column;
-        let copies = self.lock().members.clean_copies(column, column.region_of(block));
+        let copies = self.lock().members.clean_copies_left(column, column.region_of(block));
         let RegionState::Clean(copies) = copies else { return Err(Failed::Away) };
         let mut bad = Vec::new();
         for at in copies {

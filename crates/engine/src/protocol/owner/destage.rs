@@ -89,7 +89,7 @@ impl<W: World> Group<W> {
         }
     }
 
-    async fn rest(&self, time: Duration) {
+    pub(super) async fn rest(&self, time: Duration) {
         let change = Group::next_change(&mut self.lock());
         select(Box::pin(self.shared.world.sleep(time)), change).await;
     }

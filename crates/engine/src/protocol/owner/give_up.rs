@@ -4,7 +4,7 @@ use super::stripe::Stripe;
 use crate::column::background::Stuck;
 use crate::column::members::RegionState;
 use crate::column::read::Failed;
-use crate::column::{Blocks, Group};
+use crate::column::{Blocks, Group, State};
 use crate::map::ROWS;
 use crate::protocol::copies::recover::Copy;
 use tepal_drive::world::World;
@@ -17,15 +17,17 @@ impl<W: World> Group<W> {
             let blocks = stripe.blocks();
             let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
             loop {
-                {
+                let (members, changes) = {
                     let mut state = self.lock();
                     state.serves().map_err(Stuck::Failed)?;
                     if state.members.clean(region) != RegionState::GivenUp || !state.members.are_all_here() {
                         return Err(Stuck::Waits(Group::next_change(&mut state)));
                     }
-                }
-                match self.empty_stripe(stripe).await {
-                    Ok(()) => break,
+                    (self.parts_of_all(&state, stripe), state.changes)
+                };
+                match self.empty_stripe(members).await {
+                    Ok(()) if self.lock().changes == changes => break,
+                    Ok(()) => {} // a drive that came or went may hold something yet
                     Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
                     Err(Failed::Away) => {} // the lines are others by now
                     Err(Failed::Io(error)) => return Err(Stuck::Failed(error)),
@@ -37,12 +39,16 @@ impl<W: World> Group<W> {
         Ok(())
     }
 
-    async fn empty_stripe(&self, stripe: Stripe) -> Result<(), Failed> {
-        for (blocks, count) in [(stripe.rows(&(0..ROWS)), ROWS), (stripe.blocks(), stripe.blocks().count)] {
-            let members: Vec<Copy<W>> = {
-                let state = self.lock();
-                (0..state.members.list.len()).filter_map(|at| self.copy(&state, at, blocks.first)).collect()
-            };
+    /// The rows of a stripe in place on all members that are here, and its blocks in their logs, each with the number of blocks.
+    fn parts_of_all(&self, state: &State<W>, stripe: Stripe) -> [(Vec<Copy<W>>, u64); 2] {
+        [(stripe.rows(&(0..ROWS)), ROWS), (stripe.blocks(), stripe.blocks().count)].map(|(blocks, count)| {
+            let members = 0..state.members.list.len();
+            (members.filter_map(|at| self.copy(state, at, blocks.first)).collect(), count)
+        })
+    }
+
+    async fn empty_stripe(&self, parts: [(Vec<Copy<W>>, u64); 2]) -> Result<(), Failed> {
+        for (members, count) in parts {
             for line in self.lines(count, members.iter()).await? {
                 for member in &members {
                     self.uncover_run(&member.on(&line), &(0..count), &[]).await?;

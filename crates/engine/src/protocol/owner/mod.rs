@@ -84,9 +84,9 @@ impl<W: World> Redundancy<W> for Stripes {
         group: &Group<W>,
         state: &State<W>,
         seen: (Blocks, &Lineage),
-        _: Reader<'_>,
+        reader: Reader<'_>,
     ) -> Result<SmallVec<[Part<W>; 1]>, RegionState> {
-        group.choose_fragments(state, seen)
+        group.choose_fragments(state, seen, reader)
     }
 
     async fn get(group: &Group<W>, parts: SmallVec<[Part<W>; 1]>) -> Result<Segments, Failed> {

@@ -3,16 +3,18 @@
 use super::stripe::Stripe;
 use crate::column::background::failed;
 use crate::column::members::RegionState;
-use crate::column::read::{Failed, Part, damaged};
+use crate::column::read::{Failed, Part, Reader, damaged};
 use crate::column::segments::Rest;
 use crate::column::{Blocks, Group, State};
 use crate::holder::Holder;
 use crate::map::ROWS;
+use crate::protocol::copies::recover::ZEROS;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use tepal_codec::checksum::block_crcs;
 use tepal_codec::erasure::{ErasureCode, Fragment};
 use tepal_drive::DriveError;
 use tepal_drive::world::World;
@@ -33,12 +35,23 @@ impl<W: World> Group<W> {
         &self,
         state: &State<W>,
         (blocks, seen): (Blocks, &Lineage),
+        reader: Reader<'_>,
     ) -> Result<SmallVec<[Part<W>; 1]>, RegionState> {
         let column = &self.shared.column;
         let mut parts: SmallVec<[Part<W>; 1]> = SmallVec::new();
         for (first, count) in column.cut(blocks.first, blocks.count) {
-            let clean = match state.members.clean(column.region_of(first)) {
+            let region = column.region_of(first);
+            let mut is_lost = false;
+            let clean = match state.members.clean(region) {
                 RegionState::Clean(clean) => clean,
+                // Data fragments that are left are right, where a log that is left says what is newer.
+                RegionState::Lost if matches!(reader, Reader::Client(_)) => {
+                    is_lost = true;
+                    match state.members.clean_copies_left(column, region) {
+                        RegionState::Clean(_) => state.members.left_of(region),
+                        state => return Err(state),
+                    }
+                }
                 // Nothing is held there: any member stands for that.
                 RegionState::GivenUp => {
                     let here = state.members.list.iter().position(|member| member.drive().is_some());
@@ -49,7 +62,10 @@ impl<W: World> Group<W> {
             for unit in Blocks::new(first, count).pieces(ROWS) {
                 let (fragment, _) = Stripe::of(column, unit.first).locate(unit);
                 let is_it = |at: &&usize| state.members.list[**at].fragment == fragment;
-                let at = clean.iter().find(is_it).or(clean.first()).copied().ok_or(RegionState::Waiting)?;
+                let at = match clean.iter().find(is_it) {
+                    None if is_lost => return Err(RegionState::Lost),
+                    own => own.or(clean.first()).copied().ok_or(RegionState::Waiting)?,
+                };
                 let drive = state.members.list[at].drive().cloned().ok_or(RegionState::Waiting)?;
                 parts.push(Part { at, drive, blocks: unit, seen: seen.clone() });
             }
@@ -150,9 +166,14 @@ impl<W: World> Group<W> {
     async fn read_with_log(&self, stripe: Stripe, part: &Part<W>) -> Result<Segments, Failed> {
         loop {
             let since = self.shared.log.lock().changes();
-            let (data, decoded) = self.overlaid(stripe, part.blocks, &part.seen).await?;
+            let (found, decoded) = match self.overlaid(stripe, part.blocks, &part.seen).await {
+                Ok((data, decoded)) => (Ok(data), decoded),
+                // Fragments that are changing may not fit together.
+                Err(Failed::Io(error @ IoError::Damaged { .. })) => (Err(Failed::Io(error)), true),
+                Err(failed) => return Err(failed),
+            };
             if !self.shared.log.lock().disturbed(stripe.number, since, decoded) {
-                return Ok(data);
+                return found;
             }
             self.until_changed(stripe).await;
         }
@@ -228,8 +249,8 @@ impl<W: World> Group<W> {
 
     /// A member with a clean copy of a region's log, of this server if possible. All clean copies are equal.
     pub(super) fn keeper(&self, region: u64) -> Result<Holder<W>, Failed> {
-        let state = self.lock();
-        let RegionState::Clean(clean) = state.members.clean_copies(&self.shared.column, region) else {
+        let (state, column) = (self.lock(), &self.shared.column);
+        let RegionState::Clean(clean) = state.members.clean_copies_left(column, region) else {
             return Err(Failed::Away);
         };
         let here = clean.into_iter().filter_map(|at| state.members.list[at].drive());
@@ -251,15 +272,29 @@ impl<W: World> Group<W> {
     pub(super) fn sources(&self, stripe: Stripe) -> Result<Vec<Source<W>>, Failed> {
         let state = self.lock();
         let RegionState::Clean(clean) = state.members.clean(stripe.region()) else { return Err(Failed::Away) };
+        Ok(Self::as_sources(&state, clean))
+    }
+
+    /// The same where too few may be left to decode the others.
+    fn sources_left(&self, stripe: Stripe) -> Result<Vec<Source<W>>, Failed> {
+        let state = self.lock();
+        match state.members.clean(stripe.region()) {
+            RegionState::Clean(clean) => Ok(Self::as_sources(&state, clean)),
+            RegionState::Lost => Ok(Self::as_sources(&state, state.members.left_of(stripe.region()))),
+            RegionState::Waiting | RegionState::GivenUp => Err(Failed::Away),
+        }
+    }
+
+    fn as_sources(state: &State<W>, members: SmallVec<[usize; 4]>) -> Vec<Source<W>> {
         let source = |at: usize| {
             let member = &state.members.list[at];
             Some(Source { at, fragment: member.fragment, drive: member.drive()?.clone() })
         };
-        let mut sources: Vec<Source<W>> = clean.into_iter().filter_map(source).collect();
+        let mut sources: Vec<Source<W>> = members.into_iter().filter_map(source).collect();
         sources.sort_by_key(|source| (source.drive.local().is_none(), source.at));
         let mut seen = BTreeSet::new();
         sources.retain(|source| seen.insert(source.fragment));
-        Ok(sources)
+        sources
     }
 
     /// Some rows of a fragment in place, and whether they were decoded. A member that isn't to be read can be named.
@@ -271,64 +306,154 @@ impl<W: World> Group<W> {
         seen: &Lineage,
         but: Option<usize>,
     ) -> Result<(Segments, bool), Failed> {
-        let (column, blocks) = (&self.shared.column, stripe.rows(rows));
-        let sources = self.sources(stripe)?;
-        let read = async |source: &Source<W>| match source
-            .drive
-            .read(column.map, column.place(blocks.first), blocks.count, seen)
-            .await
-        {
+        let blocks = stripe.rows(rows);
+        let is_wanted = |source: &Source<W>| source.fragment == fragment && Some(source.at) != but;
+        let own = self.sources_left(stripe)?.into_iter().find(is_wanted);
+        let mut sums = None;
+        if let Some(own) = own {
+            if let Some(segments) = self.read_source(&own, blocks, seen).await? {
+                return Ok((segments, false));
+            }
+            sums = Some(self.sums_in_place(&own.drive, blocks, seen).await?);
+        }
+        let decoded = self.decoded(stripe, fragment, rows, seen, (but, sums.as_deref())).await?;
+        Ok((decoded, true))
+    }
+
+    /// Blocks in place of one member; `None` if some of them can't be read, which are then rebuilt.
+    async fn read_source(
+        &self,
+        source: &Source<W>,
+        blocks: Blocks,
+        seen: &Lineage,
+    ) -> Result<Option<Segments>, Failed> {
+        let column = &self.shared.column;
+        match source.drive.read(column.map, column.place(blocks.first), blocks.count, seen).await {
             Ok(segments) => Ok(Some(segments)),
             Err(DriveError::Lost(loss)) => Err(Failed::Lost(source.drive.id(), loss)),
             Err(DriveError::Damaged { .. } | DriveError::OutOfSpace) => {
                 self.rebuild_later(blocks, source.at);
                 Ok(None)
             }
-        };
-        let is_wanted = |source: &&Source<W>| source.fragment == fragment && Some(source.at) != but;
-        if let Some(own) = sources.iter().find(is_wanted)
-            && let Some(segments) = read(own).await?
-        {
-            return Ok((segments, false));
         }
+    }
+
+    /// The fragments in place that can be read of these, each with its number.
+    async fn read_sources(
+        &self,
+        sources: &[&Source<W>],
+        blocks: Blocks,
+        seen: &Lineage,
+    ) -> Result<Vec<(usize, Bytes)>, Failed> {
+        let found = join_all(sources.iter().map(|source| self.read_source(source, blocks, seen))).await;
+        let mut held = Vec::with_capacity(sources.len());
+        for (source, found) in sources.iter().zip(found) {
+            held.extend(found?.map(|segments| (source.fragment, join(&segments))));
+        }
+        Ok(held)
+    }
+
+    /// The checksums that a drive has of blocks in place, of damaged ones too.
+    pub(super) async fn sums_in_place(
+        &self,
+        drive: &Holder<W>,
+        blocks: Blocks,
+        seen: &Lineage,
+    ) -> Result<Vec<u32>, Failed> {
+        let column = &self.shared.column;
+        let content = drive.content(column.map, column.place(blocks.first), blocks.count, seen).await;
+        let (sums, _) = content.map_err(|error| failed(drive, error))?;
+        Ok(sums.into_iter().map(|sum| sum.unwrap_or(*ZEROS)).collect())
+    }
+
+    /// Some rows of a fragment in place, decoded from others. `sums` are the fragment's checksums, if it's here and damaged: with
+    /// them, those M others are found that give what was written, though another one isn't of the same data.
+    pub(super) async fn decoded(
+        &self,
+        stripe: Stripe,
+        fragment: usize,
+        rows: &Range<u64>,
+        seen: &Lineage,
+        (but, sums): (Option<usize>, Option<&[u32]>),
+    ) -> Result<Segments, Failed> {
+        let blocks = stripe.rows(rows);
         let needed = usize::from(self.shared.fragments.data);
+        let sources = self.sources_left(stripe)?;
         let mut others = sources.iter().filter(|source| source.fragment != fragment && Some(source.at) != but);
         let mut held: Vec<(usize, Bytes)> = Vec::with_capacity(needed);
         while held.len() < needed {
             let some: Vec<&Source<W>> = others.by_ref().take(needed - held.len()).collect();
             if some.is_empty() {
                 return match blocks.count {
-                    1 => Err(damaged(column.logical(blocks.first))),
-                    // Each row may have others that can be read.
-                    _ => Box::pin(self.rows_one_by_one(stripe, fragment, rows, seen, but)).await,
+                    1 => Err(damaged(self.shared.column.logical(blocks.first))),
+                    // Each row may have others that can be read, or be whole itself.
+                    _ => Box::pin(self.row_by_row(stripe, fragment, rows, seen, but)).await,
                 };
             }
-            let found = join_all(some.iter().map(|source| read(source))).await;
-            for (source, found) in some.into_iter().zip(found) {
-                held.extend(found?.map(|segments| (source.fragment, join(&segments))));
+            held.extend(self.read_sources(&some, blocks, seen).await?);
+        }
+        let decoded = self.decode(fragment, held.iter());
+        if sums.is_none_or(|sums| block_crcs(&decoded).eq(sums.iter().copied())) {
+            return Ok(Segments::from_iter([decoded]));
+        }
+        if blocks.count > 1 {
+            return Box::pin(self.row_by_row(stripe, fragment, rows, seen, but)).await;
+        }
+        let rest: Vec<&Source<W>> = others.collect();
+        held.extend(self.read_sources(&rest, blocks, seen).await?);
+        let sum = sums.and_then(|sums| sums.first()).copied();
+        match self.agreed(fragment, &held, sum) {
+            Some(agreed) => Ok(Segments::from_iter([agreed])),
+            None => {
+                tracing::error!(
+                    stripe = stripe.number,
+                    fragment,
+                    "fragments are of different data: a damaged one can't be decoded"
+                );
+                Err(damaged(self.shared.column.logical(blocks.first)))
             }
         }
-        let mut decoded = Buffer::take((blocks.count * BLOCK) as usize);
-        let held: Vec<Fragment<&[u8]>> =
-            held.iter().map(|(number, bytes)| Fragment { number: *number, bytes: &bytes[..] }).collect();
-        let mut lost = [Fragment { number: fragment, bytes: &mut decoded[..] }];
-        self.shared.log.code().decode(&held, &mut lost).expect("M different fragments of one length");
-        Ok((Segments::from_iter([decoded.freeze()]), true))
     }
 
-    async fn rows_one_by_one(
+    /// One row of a fragment that any M of others give with this checksum. If none do, the checksum itself may have been damaged: then
+    /// the others have to agree.
+    fn agreed(&self, fragment: usize, others: &[(usize, Bytes)], sum: Option<u32>) -> Option<Bytes> {
+        let mut first = None;
+        let mut differ = false;
+        for some in choices(others.len(), usize::from(self.shared.fragments.data)) {
+            let decoded = self.decode(fragment, some.iter().map(|&nth| &others[nth]));
+            if block_crcs(&decoded).next() == sum {
+                return Some(decoded);
+            }
+            differ |= first.as_ref().is_some_and(|first| *first != decoded);
+            first.get_or_insert(decoded);
+        }
+        first.filter(|_| !differ)
+    }
+
+    /// A fragment decoded from M others.
+    fn decode<'a>(&self, fragment: usize, others: impl Iterator<Item = &'a (usize, Bytes)>) -> Bytes {
+        let held: Vec<Fragment<&[u8]>> =
+            others.map(|(number, bytes)| Fragment { number: *number, bytes: &bytes[..] }).collect();
+        let mut decoded = Buffer::take(held.first().map_or(0, |one| one.bytes.len()));
+        let mut lost = [Fragment { number: fragment, bytes: &mut decoded[..] }];
+        self.shared.log.code().decode(&held, &mut lost).expect("M different fragments of one length");
+        decoded.freeze()
+    }
+
+    async fn row_by_row(
         &self,
         stripe: Stripe,
         fragment: usize,
         rows: &Range<u64>,
         seen: &Lineage,
         but: Option<usize>,
-    ) -> Result<(Segments, bool), Failed> {
+    ) -> Result<Segments, Failed> {
         let mut segments = Segments::new();
         for row in rows.clone() {
             segments.extend(self.fragment_in_place(stripe, fragment, &(row..row + 1), seen, but).await?.0);
         }
-        Ok((segments, true))
+        Ok(segments)
     }
 
     /// Rows of all data fragments, as the log shows them, else as they are in place.
@@ -375,7 +500,37 @@ impl<W: World> Group<W> {
     }
 }
 
+/// All ways to choose so many of the numbers below `of`.
+fn choices(of: usize, count: usize) -> Vec<Vec<usize>> {
+    let mut choices: Vec<Vec<usize>> = vec![Vec::new()];
+    for nth in 0..count {
+        let longer = |chosen: &Vec<usize>| {
+            let next = chosen.last().map_or(0, |last| last + 1);
+            let chosen = chosen.clone();
+            (next..(of + nth + 1).saturating_sub(count)).map(move |number| {
+                let mut longer = chosen.clone();
+                longer.push(number);
+                longer
+            })
+        };
+        choices = choices.iter().flat_map(longer).collect();
+    }
+    choices
+}
+
 /// Some blocks of a run of blocks.
 pub(super) fn cut(data: &Bytes, rows: Range<u64>) -> Bytes {
     data.slice((rows.start * BLOCK) as usize..(rows.end * BLOCK) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::choices;
+
+    #[test]
+    fn each_choice_is_made_once() {
+        assert_eq!(choices(4, 2), [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        assert_eq!((choices(3, 3), choices(2, 3)), (vec![vec![0, 1, 2]], vec![]));
+        assert_eq!(choices(19, 16).len(), 969);
+    }
 }

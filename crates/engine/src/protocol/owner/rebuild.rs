@@ -75,9 +75,11 @@ impl<W: World> Group<W> {
             if copy.read(column.map, row as usize, 1).await.is_ok() {
                 continue; // the block was written since, or another layer is damaged
             }
-            match self.fragment_in_place(stripe, fragment, &(row..row + 1), &line.seen, Some(at)).await {
-                Ok((found, _)) => {
-                    self.write_run(&copy, &(row..row + 1), join(&found)).await?;
+            let row = row..row + 1;
+            let sums = self.sums_in_place(&copy.drive, stripe.rows(&row), &line.seen).await?;
+            match self.decoded(stripe, fragment, &row, &line.seen, (Some(at), Some(&sums))).await {
+                Ok(found) => {
+                    self.write_run(&copy, &row, join(&found)).await?;
                     self.shared.repaired.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(drive = %copy.drive.id(), block, "a damaged block was decoded from other fragments and written again");
                 }

@@ -8,7 +8,7 @@ use crate::column::read::{Failed, lost};
 use crate::column::redundancy::{CodeState, Why};
 use crate::column::{Blocks, Group};
 use crate::map::ROWS;
-use crate::protocol::copies::recover::{Copy, Saying, ZEROS, taken_by_both};
+use crate::protocol::copies::recover::{Copy, Line, Saying, taken_by_both};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -271,10 +271,11 @@ impl<W: World> Group<W> {
     }
 
     /// Whether the log's copies of these blocks agree, and the code of the stripes that begin there is that of their data. Makes both so
-    /// if they aren't.
+    /// if they aren't, where it's known what is right.
     pub(super) async fn compare_stripes(&self, blocks: Blocks) -> Result<bool, IoError> {
         let agree = self.compare_copies_of(blocks).await?;
-        Ok(self.check_code(blocks, true).await?.unequal.is_empty() && agree)
+        let code = self.check_code(blocks, true).await?;
+        Ok(code.unequal.is_empty() && code.undecided.is_empty() && agree)
     }
 
     /// Compares the code of the stripes that begin among blocks with their data.
@@ -283,33 +284,34 @@ impl<W: World> Group<W> {
         let begins = |stripe: &Stripe| stripe.blocks().first >= blocks.first;
         for stripe in Stripe::touched(&self.shared.column, blocks).filter(begins) {
             match self.compare_stripe(stripe, repairs).await? {
-                Some(true) => {}
-                Some(false) => found.unequal.push(stripe.blocks()),
-                None => found.unchecked += stripe.blocks().count,
+                Compared::Equal => {}
+                Compared::Unchecked => found.unchecked += stripe.blocks().count,
+                Compared::Undecided => found.undecided.push(stripe.blocks()),
+                Compared::Unequal => found.unequal.push(stripe.blocks()),
             }
             self.shared.world.give_way().await;
         }
         Ok(found)
     }
 
-    /// Whether the code of a stripe is that of its data; `None` if not all of its fragments are here and up to date. With `repairs`, code
-    /// that isn't is written again.
-    async fn compare_stripe(&self, stripe: Stripe, repairs: bool) -> Result<Option<bool>, IoError> {
+    /// Compares the code of a stripe with its data. With `repairs`, code that is surely wrong is written again.
+    async fn compare_stripe(&self, stripe: Stripe, repairs: bool) -> Result<Compared, IoError> {
         let blocks = stripe.blocks();
         let _turn = self.shared.order.line_up_repair(blocks.first, blocks.count).turn().await;
         loop {
-            {
+            let changes = {
                 let state = self.lock();
                 state.serves()?;
                 if !matches!(state.members.clean(stripe.region()), RegionState::Clean(_))
                     || state.unsure.regions.contains(&stripe.region())
                     || self.shared.order.is_lent(blocks.first, blocks.count)
                 {
-                    return Ok(None); // there's nothing to compare with now
+                    return Ok(Compared::Unchecked); // there's nothing to compare with now
                 }
-            }
-            match self.compare_code(stripe, repairs).await {
-                Ok(agree) => return Ok(agree),
+                state.changes
+            };
+            match self.compare_code(stripe, changes, repairs).await {
+                Ok(compared) => return Ok(compared),
                 Err(Failed::Lost(id, loss)) => self.lose(vec![(id, loss)]).await,
                 Err(Failed::Away) => {}
                 Err(Failed::Io(error)) => return Err(error),
@@ -318,40 +320,80 @@ impl<W: World> Group<W> {
         }
     }
 
-    /// Compares checksums of code in place with those of the data's code. `None` if not all fragments are here.
-    async fn compare_code(&self, stripe: Stripe, repairs: bool) -> Result<Option<bool>, Failed> {
-        let (map, units) = (self.shared.column.map, usize::from(self.shared.fragments.data));
+    /// Compares checksums of code in place with those of the data's code. `changes` is the number of the state's changes before.
+    async fn compare_code(&self, stripe: Stripe, changes: u64, repairs: bool) -> Result<Compared, Failed> {
         let members = self.clean_rows(stripe, None)?;
         let fragments: BTreeSet<usize> = members.iter().map(|rows| rows.fragment).collect();
         let lines = self.lines(ROWS, members.iter().map(|rows| &rows.copy)).await?;
-        let mut agree = true;
+        let mut worst = match fragments.len() == usize::from(self.shared.fragments.count()) {
+            true => Compared::Equal,
+            false => Compared::Unchecked,
+        };
         for line in &lines {
             let Some(source) = members.first() else { return Err(Failed::Away) };
             let has = self.rows_had(&source.copy.on(line)).await?;
             for run in runs(ROWS, |row| has.data.contains(&row)) {
-                let mut data = Vec::with_capacity(units);
-                for unit in 0..units {
-                    data.push(join(&self.fragment_in_place(stripe, unit, &run, &line.seen, None).await?.0));
-                }
-                let code = self.code_of(&data);
-                for rows in members.iter().filter(|rows| rows.fragment >= units) {
-                    let wanted: Vec<u32> = block_crcs(&code[rows.fragment - units]).collect();
-                    let copy = rows.copy.on(line);
-                    let (found, _) = copy.content(map, ROWS).await?;
-                    let found = &found[run.start as usize..run.end as usize];
-                    let is_same = |(found, wanted): (&Option<u32>, &u32)| found.unwrap_or(*ZEROS) == *wanted;
-                    if !found.iter().zip(&wanted).all(is_same) {
-                        agree = false;
-                        tracing::error!(drive = %rows.copy.drive.id(), stripe = stripe.number, repairs, "code isn't that of its data");
-                        if !repairs {
-                            continue;
-                        }
-                        let _changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
-                        self.write_run(&copy, &run, code[rows.fragment - units].clone()).await?;
+                let (data, code) = match self.code_in_place(stripe, &run, line).await {
+                    Ok(found) => found,
+                    // Who reads all blocks finds that too.
+                    Err(Failed::Io(IoError::Damaged { .. })) => {
+                        worst = worst.max(Compared::Unchecked);
+                        continue;
                     }
+                    Err(error) => return Err(error),
+                };
+                for rows in members.iter().filter(|rows| rows.fragment >= data) {
+                    let copy = rows.copy.on(line);
+                    let code = &code[rows.fragment - data];
+                    if self
+                        .sums_in_place(&copy.drive, stripe.rows(&run), &line.seen)
+                        .await?
+                        .into_iter()
+                        .eq(block_crcs(code))
+                    {
+                        continue;
+                    }
+                    // Of a fragment that isn't here, what the others give may be wrong, and this code right.
+                    let is_sure = (0..data).all(|unit| fragments.contains(&unit));
+                    worst = worst.max(if is_sure { Compared::Unequal } else { Compared::Undecided });
+                    tracing::error!(drive = %rows.copy.drive.id(), stripe = stripe.number, repairs, is_sure, "code isn't that of its data");
+                    if !repairs || !is_sure {
+                        continue;
+                    }
+                    if self.lock().changes != changes {
+                        return Err(Failed::Away);
+                    }
+                    let _changing = self.changing(std::iter::once(stripe.number), Phase::InPlace);
+                    self.write_run(&copy, &run, code.clone()).await?;
                 }
             }
         }
-        Ok((!agree || fragments.len() == usize::from(self.shared.fragments.count())).then_some(agree))
+        Ok(worst)
     }
+
+    /// How many data fragments there are, and the code of some rows as the data is in place.
+    async fn code_in_place(
+        &self,
+        stripe: Stripe,
+        rows: &Range<u64>,
+        line: &Line,
+    ) -> Result<(usize, Vec<Bytes>), Failed> {
+        let units = usize::from(self.shared.fragments.data);
+        let mut data = Vec::with_capacity(units);
+        for unit in 0..units {
+            data.push(join(&self.fragment_in_place(stripe, unit, rows, &line.seen, None).await?.0));
+        }
+        Ok((units, self.code_of(&data)))
+    }
+}
+
+/// What a comparison of a stripe's code with its data found, from the best to the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Compared {
+    Equal,
+    /// Not all of it could be read, or is up to date, and no difference was found.
+    Unchecked,
+    /// They differ, and a data fragment isn't here: it can't be told which fragment is wrong.
+    Undecided,
+    Unequal,
 }

@@ -58,7 +58,7 @@ impl Stripe {
 
 impl<W: World> Group<W> {
     /// The rows in place of all stripes that blocks touch.
-    pub(super) fn rows_of(&self, blocks: Blocks) -> Blocks {
+    pub(crate) fn rows_of(&self, blocks: Blocks) -> Blocks {
         let column = &self.shared.column;
         let (first, end) = (blocks.first / column.in_stripe(), blocks.end().div_ceil(column.in_stripe()));
         Blocks::new(column.block_of_row(first * ROWS), (end - first) * ROWS)

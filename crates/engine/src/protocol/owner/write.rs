@@ -11,11 +11,17 @@ use crate::protocol::copies::write::{Target, taking_of};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use std::ops::Range;
+use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::{Gather, World};
 use tepal_model::buffer::join;
 use tepal_model::{BLOCK, Buffer, IoError, Lineage, MapId, Origin, Taken, Taking};
+
+/// For so long a write waits for room that destaging gives back.
+const ROOM_WAIT: Duration = Duration::from_secs(3);
+/// How often to look for it.
+const ROOM_LOOK: Duration = Duration::from_millis(20);
 
 impl<W: World> Group<W> {
     /// Writes blocks: whole stripes of which nothing is held go in place at once, all others into the log.
@@ -138,10 +144,9 @@ impl<W: World> Group<W> {
         for (first, count) in column.cut(blocks.first, blocks.count) {
             let part = Blocks::new(first, count);
             let written = match part == blocks {
-                true => self.write_copies(data, fua, writing).await,
-                false => self.write_copies(&data.part(part), fua, writing).await,
+                true => self.write_with_room(data, fua, writing).await?,
+                false => self.write_with_room(&data.part(part), fua, writing).await?,
             };
-            let written = written.inspect_err(|error| self.is_pressed_by(error))?;
             if let Some(waits) = waits(written, &mut begun) {
                 return Ok(waits);
             }
@@ -149,11 +154,29 @@ impl<W: World> Group<W> {
         Ok(Written::Done)
     }
 
-    /// Where a write finds no room, what the log has is to go in place soon: there it takes less.
-    fn is_pressed_by(&self, error: &IoError) {
-        if *error == IoError::OutOfSpace {
-            self.shared.log.lock().pressed = Some(self.shared.world.now());
+    /// Writes blocks of one region into the log. Where a write finds no room, what the log has of other stripes goes in place, where it
+    /// takes less; the write waits a while for that.
+    async fn write_with_room(&self, data: &Data, fua: bool, writing: &mut Writing) -> Result<Written, IoError> {
+        let began = self.shared.world.now();
+        loop {
+            let written = self.write_copies(data, fua, writing).await;
+            if !matches!(written, Err(IoError::OutOfSpace)) {
+                return written;
+            }
+            let now = self.shared.world.now();
+            let may_get_room = {
+                let state = self.lock();
+                let mut known = self.shared.log.lock();
+                known.pressed = Some(now);
+                let own: Vec<u64> = Stripe::touched(&self.shared.column, data.blocks()).map(|it| it.number).collect();
+                let has_others = known.stripes.keys().any(|stripe| !own.contains(stripe));
+                known.listed != Some(state.changes) || has_others
+            };
             self.wake();
+            if !may_get_room || now.0.saturating_sub(began.0) >= ROOM_WAIT {
+                return written;
+            }
+            self.rest(ROOM_LOOK).await;
         }
     }
 

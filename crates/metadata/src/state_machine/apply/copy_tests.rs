@@ -111,7 +111,7 @@ fn a_copy_stays_passed_over_where_all_who_knew_more_have_failed() {
 fn the_newest_copies_left_are_complete_once_their_loss_is_accepted() {
     let mut state = three();
     let volume = state.volume_named("v").unwrap().id;
-    let accept = Command::AcceptLoss { volume };
+    let accept = Command::AcceptLoss { volume, view: 0 };
     let nothing = Refusal::NothingLost { name: "v".to_owned() };
     assert_eq!(refused(&state, accept.clone()), nothing);
     done(&mut state, set(3, DriveState::Missing, None));
@@ -123,7 +123,25 @@ fn the_newest_copies_left_are_complete_once_their_loss_is_accepted() {
     done(&mut state, accept.clone());
     let given_up = CopyStatus::GivenUp(state.view());
     assert_eq!(statuses(&state), [given_up, CopyStatus::Complete, older]);
-    assert_eq!(refused(&state, Command::AcceptLoss { volume: VolumeId(9) }), Refusal::NoVolumeId(VolumeId(9)));
+    assert_eq!(refused(&state, Command::AcceptLoss { volume: VolumeId(9), view: 0 }), Refusal::NoVolumeId(VolumeId(9)));
+}
+
+/// Story: another drive failed between the list of what was lost and the operator's word, and more was given up than had been shown.
+#[test]
+fn a_loss_is_accepted_only_in_the_view_that_showed_it() {
+    let mut state = three();
+    let volume = state.volume_named("v").unwrap().id;
+    for drive in [3, 2] {
+        done(&mut state, set(drive, DriveState::Missing, None));
+        pass_over(&mut state, &[drive]);
+    }
+    done(&mut state, set(1, DriveState::Failed, None));
+    let shown = state.view();
+    done(&mut state, set(2, DriveState::Failed, None));
+    let view = state.view();
+    assert_eq!(refused(&state, Command::AcceptLoss { volume, view: shown }), Refusal::ViewChanged { view });
+    done(&mut state, Command::AcceptLoss { volume, view });
+    assert_eq!(statuses(&state)[2], CopyStatus::Complete);
 }
 
 /// Story: of a raid5 volume one drive had missed writes, and another one was removed. `accept-loss` said that nothing was lost.
@@ -135,14 +153,15 @@ fn fragments_that_failed_are_given_up_where_too_few_are_complete() {
     done(&mut state, set(3, DriveState::Missing, None));
     pass_over(&mut state, &[3]);
     let nothing = Refusal::NothingLost { name: "v".to_owned() };
-    assert_eq!(refused(&state, Command::AcceptLoss { volume }), nothing, "drive 3 may return");
+    assert_eq!(refused(&state, Command::AcceptLoss { volume, view: 0 }), nothing, "drive 3 may return");
     done(&mut state, set(2, DriveState::Missing, None));
     done(&mut state, set(3, DriveState::Behind, None));
     done(&mut state, set(2, DriveState::Failed, None));
     let passed = statuses(&state)[2];
-    let by_earlier = Proposal { version: CODES_GIVEN_UP - 1, ..Proposal::new(5, None, Command::AcceptLoss { volume }) };
+    let by_earlier =
+        Proposal { version: CODES_GIVEN_UP - 1, ..Proposal::new(5, None, Command::AcceptLoss { volume, view: 0 }) };
     assert_eq!(apply(&state, &by_earlier).unwrap_err(), nothing, "no server knew that of codes");
-    done(&mut state, Command::AcceptLoss { volume });
+    done(&mut state, Command::AcceptLoss { volume, view: 0 });
     assert_eq!(statuses(&state), [CopyStatus::Complete, CopyStatus::GivenUp(state.view()), passed]);
 }
 
@@ -163,7 +182,7 @@ fn of_older_copies_the_one_that_takes_writes_is_complete() {
     let later = statuses(&state)[2];
     assert_ne!(later, statuses(&state)[1]);
     done(&mut state, set(1, DriveState::Failed, None));
-    done(&mut state, Command::AcceptLoss { volume });
+    done(&mut state, Command::AcceptLoss { volume, view: 0 });
     assert_eq!(statuses(&state)[1..], [CopyStatus::Complete, later]);
 }
 

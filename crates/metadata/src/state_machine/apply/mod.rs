@@ -186,7 +186,7 @@ impl Draft {
             Command::ServerCutOff { id, by, reason, view } => self.server_cut_off(*id, *by, reason, *view),
             Command::RemoveDrive { id, force } => self.remove_drive(*id, *force),
             Command::CountCopies { changes, view } => self.count_copies(changes, *view),
-            Command::AcceptLoss { volume } => self.accept_loss(*volume),
+            Command::AcceptLoss { volume, view } => self.accept_loss(*volume, *view),
             Command::BeginMove { map, column, from, to } => self.begin_move(*map, *column, *from, *to),
             Command::FinishMove { map, column, to, since, view } => {
                 self.finish_move(*map, *column, (*to, *since), *view)

@@ -5,17 +5,17 @@ use crate::api::document::{DOCS, OPENAPI};
 use crate::api::exposition;
 use crate::api::types::route;
 use crate::api::types::{
-    AddDrive, AuthoritiesInfo, AuthorityCertificate, ChangeCluster, CheckParity, CloneSnapshot, ClusterInfo, Counters,
-    CountersQuery, CreateIdentity, CreateJoinToken, CreateOutsideIdentity, CreatePool, CreateSchedule, CreateSnapshot,
-    CreateVolume, DiffQuery, Directory, Done, DriveInfo, DriveRemoved, FenceQuery, FinishImport, Flatten, Follow,
-    ForceQuery, FoundDrive, GatewayNews, Grant, Hold, HoldsKnown, IdentityCertificate, IdentityInfo, ImportLive,
-    ImportQuery, Join, JoinToken, JoinTokenInfo, Joined, Loss, MapRun, MigrationInfo, NameDrive, NoteImport,
-    NoteReplica, OffsetQuery, OutsideAuthority, ParityChecked, PlexesInfo, PoolInfo, Range, RangeQuery, Receive,
-    Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot, RenameVolume, RenewIdentity, ReplaceDrive,
-    ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo, ScheduleInfo, ScheduleRules, ScheduleRun,
-    ScopeRightInfo, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetPoolKey, SetRate, ShowSnapshotQuery,
-    SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL, Usage, VolumeInfo,
-    VolumesQuery, WithdrawQuery, ZeroRange,
+    AcceptLoss, AddDrive, AuthoritiesInfo, AuthorityCertificate, ChangeCluster, CheckParity, CloneSnapshot,
+    ClusterInfo, Counters, CountersQuery, CreateIdentity, CreateJoinToken, CreateOutsideIdentity, CreatePool,
+    CreateSchedule, CreateSnapshot, CreateVolume, DiffQuery, Directory, Done, DriveInfo, DriveRemoved, FenceQuery,
+    FinishImport, Flatten, Follow, ForceQuery, FoundDrive, GatewayNews, Grant, Hold, HoldsKnown, IdentityCertificate,
+    IdentityInfo, ImportLive, ImportQuery, Join, JoinToken, JoinTokenInfo, Joined, Loss, MapRun, MigrationInfo,
+    NameDrive, NoteImport, NoteReplica, OffsetQuery, OutsideAuthority, ParityChecked, PlexesInfo, PoolInfo, Range,
+    RangeQuery, Receive, Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot, RenameVolume, RenewIdentity,
+    ReplaceDrive, ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo, ScheduleInfo, ScheduleRules,
+    ScheduleRun, ScopeRightInfo, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetPoolKey, SetRate,
+    ShowSnapshotQuery, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL,
+    Usage, VolumeInfo, VolumesQuery, WithdrawQuery, ZeroRange,
 };
 use crate::api::{METRICS, SHUTDOWN};
 use crate::api_types::LimitsShape;
@@ -242,7 +242,9 @@ fn volumes() -> Vec<Operation> {
             .answer::<VolumeInfo>()
             .tagged(),
         of(get(route::VOLUME_LOSS), "showLoss", "What of a volume only failed drives had").answer::<Loss>(),
-        of(post(route::VOLUME_LOSS), "acceptLoss", "What is left is served as it is").answer::<Loss>(),
+        of(post(route::VOLUME_LOSS), "acceptLoss", "What is left is served as it is")
+            .body::<AcceptLoss>()
+            .answer::<Loss>(),
         of(get(route::VOLUME_SCRUB), "showScrub", "The scrub that runs, or the last one").answer::<Scrub>(),
         of(post(route::VOLUME_SCRUB), "startScrub", "Starts a scrub, or tells of the one that runs")
             .query::<ScrubQuery>()

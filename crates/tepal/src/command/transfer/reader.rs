@@ -15,10 +15,15 @@ const LOOK_AHEAD: u64 = 1 << 40;
 /// Holes are told of in parts, so that it's seen that it goes on.
 const LONGEST_HOLE: u64 = 1 << 30;
 
+/// What is read at a time of what is lost: a data fragment of an erasure code's stripe, or a part of one.
+const UNIT: u64 = 64 << 10;
+
 pub struct Reader<'a> {
     pub source: &'a Source<'a>,
     /// What only drives had that have failed: nobody answers for it.
     lost: Vec<Range>,
+    /// Whether some of that may be there: not all that an erasure code keeps has to be decoded.
+    has_code: bool,
     /// What is damaged is zeros, and told at the end.
     keep_going: bool,
     damaged: RefCell<Vec<Range>>,
@@ -41,7 +46,10 @@ impl<'a> Reader<'a> {
                 bytes: output::size(sum(&lost)),
                 offset: first.offset,
             }),
-            _ => Ok(Reader { source, lost, keep_going, damaged: RefCell::default() }),
+            first => {
+                let has_code = first.is_some() && source.has_code();
+                Ok(Reader { source, lost, has_code, keep_going, damaged: RefCell::default() })
+            }
         }
     }
 
@@ -51,10 +59,42 @@ impl<'a> Reader<'a> {
         for &Range { offset: lost, length } in &self.lost {
             self.parts_of(offset..lost, &mut take)?;
             offset = (lost + length).min(self.source.size);
-            self.note(Range { offset: lost, length: offset - lost });
-            take(lost, Part::Hole(offset - lost))?;
+            match self.has_code {
+                true => self.left_of(lost..offset, &mut take)?,
+                false => self.give_up(lost..offset, &mut take)?,
+            }
         }
         self.parts_of(offset..self.source.size, &mut take)
+    }
+
+    /// What drives have yet of a lost range: an erasure code may have data that it needn't decode.
+    fn left_of(
+        &self,
+        range: std::ops::Range<u64>,
+        take: &mut impl FnMut(u64, Part) -> Result<(), TransferError>,
+    ) -> Result<(), TransferError> {
+        let mut offset = range.start;
+        while offset < range.end {
+            let end = ((offset / UNIT + 1) * UNIT).min(range.end);
+            match self.read_once(offset, end - offset) {
+                Ok(bytes) => take(offset, Part::Data(bytes))?,
+                Err(TransferError::Damaged { .. }) => self.give_up(offset..end, take)?,
+                Err(error) => return Err(error),
+            }
+            offset = end;
+        }
+        Ok(())
+    }
+
+    /// Zeros in place of what is lost.
+    fn give_up(
+        &self,
+        range: std::ops::Range<u64>,
+        take: &mut impl FnMut(u64, Part) -> Result<(), TransferError>,
+    ) -> Result<(), TransferError> {
+        let length = range.end - range.start;
+        self.note(Range { offset: range.start, length });
+        take(range.start, Part::Hole(length))
     }
 
     /// The same of a range.
