@@ -61,15 +61,11 @@ impl Draft {
 
     /// One of the copies that are left counts as complete, where those that were have failed: whatever the others have besides, that one is
     /// right. And regions that only failed drives had are what that copy has. Regions of which too few fragments are left are given up.
-<<<<<<< HEAD
     /// Of a volume that is used while it's imported, what is lost is copied once more.
-    pub(super) fn accept_loss(&mut self, volume: VolumeId) -> Result<Reply, Refusal> {
-=======
     pub(super) fn accept_loss(&mut self, volume: VolumeId, shown_in: u64) -> Result<Reply, Refusal> {
         if shown_in != 0 && self.state.view() != shown_in {
             return Err(Refusal::ViewChanged { view: self.state.view() });
         }
->>>>>>> w-a
         let record = self.state.volumes.get(&volume).cloned().ok_or(Refusal::NoVolumeId(volume))?;
         let view = self.state.view() + 1;
         let maps: Vec<MapId> = self.state.maps_of(&record).map(|map| map.id).collect();

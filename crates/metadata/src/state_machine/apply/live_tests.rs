@@ -88,7 +88,7 @@ fn what_is_lost_for_good_is_copied_again_unless_its_old_place_is_let_go() {
         done(&mut state, failed);
         let (revision, tag) =
             (state.volume_named("v").unwrap().revision, state.tag_of(&Versioned::Volume(VolumeId(1))));
-        done(&mut state, Command::AcceptLoss { volume: VolumeId(1) });
+        done(&mut state, Command::AcceptLoss { volume: VolumeId(1), view: 0 });
         let now = live(&state).unwrap();
         assert_eq!((now.done, now.stage), (left, stage));
         assert_eq!(state.volume_named("v").unwrap().revision > revision, left == 0, "nobody goes by what was there");

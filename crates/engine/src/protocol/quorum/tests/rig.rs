@@ -172,17 +172,21 @@ impl Rig {
             let rig = self.clone();
             self.world.spawn_named("news", async move {
                 rig.world.sleep(Duration::from_micros(rig.draw(30_000))).await;
-                while !rig.servers.borrow()[number].is_broken {
-                    let mut servers = rig.servers.borrow_mut();
-                    if !servers[number].is_cut_off && servers[number].node.is_some() {
-                        servers[number].heard = servers[number].heard.max(agreed);
-                        return;
-                    }
-                    drop(servers);
+                while !rig.servers.borrow()[number].is_broken && !rig.hears(number, agreed) {
                     rig.world.sleep(Duration::from_millis(3)).await;
                 }
             });
         }
+    }
+
+    /// Whether a server hears of so many changes: one that is up, and reached.
+    fn hears(&self, number: usize, agreed: usize) -> bool {
+        let server = &mut self.servers.borrow_mut()[number];
+        let is_up = !server.is_cut_off && server.node.is_some();
+        if is_up {
+            server.heard = server.heard.max(agreed);
+        }
+        is_up
     }
 
     /// A fragment moves to another drive, while everything goes on; from a drive that is broken by then, or from one that answers all
