@@ -4,7 +4,7 @@ import { send, text } from "./api";
 import { command } from "./command";
 import type { Change, Field, Values } from "./dialog";
 import { bytes } from "./format";
-import type { Drive, FoundDrive, Pool, Volume } from "./types";
+import type { Drive, FoundDrive, Loss, Pool, Volume } from "./types";
 
 const NAME = "1 to 128 of A-Z a-z 0-9 . _ -";
 const LAYOUTS = "stripe, mirror:N, chained or ec:M+K, with options as in mirror:2;durability=flush; the pool's, if not said";
@@ -155,13 +155,13 @@ export const scrubVolume = (volume: Volume): Change => ({
   done: () => "It runs: the volume's page shows how far it is.",
 });
 
-export const acceptLoss = (volume: Volume): Change => ({
+export const acceptLoss = (volume: Volume, loss: Loss): Change => ({
   title: `Accept the loss of ${volume.name}`,
-  about: "Where only drives that failed had all that was acknowledged, what is left is served as it is. There is no way back: if a drive may still return, bring it back instead.",
+  about: `${bytes(loss.bytes)} of it are lost${loss.unsettled ? ", as far as is known by now" : ""}. Where only drives that failed had all that was acknowledged, what is left is served as it is. There is no way back: if a drive may still return, bring it back instead.`,
   destroys: volume.name,
   verb: "Accept",
-  command: () => command("volume", "accept-loss", volume.name, "--force"),
-  send: () => send("POST", volumePath(volume.name, "loss")),
+  command: () => command("volume", "accept-loss", volume.name, "--force", "--shown", loss.tag),
+  send: () => send("POST", volumePath(volume.name, "loss"), { tag: loss.tag }),
   done: (loss: { bytes: number }) => `${bytes(loss.bytes)} may miss writes that were acknowledged; what is left is served.`,
 });
 

@@ -119,6 +119,11 @@ export interface Scrub {
   damaged: { offset: number; length: number }[];
   error: string | null;
 }
+export interface Loss {
+  bytes: number;
+  unsettled: boolean;
+  tag: string;
+}
 export interface Plexes {
   plexes: {
     name: string;

@@ -4,7 +4,7 @@ import * as change from "../changes";
 import { command } from "../command";
 import { Do } from "../dialog";
 import { bytes, moment, plural } from "../format";
-import type { LiveImport, Plexes, Pool, Scrub, Volume } from "../types";
+import type { LiveImport, Loss, Plexes, Pool, Scrub, Volume } from "../types";
 import { useLoaded, usePaged } from "../use";
 import { Bar, Command, Facts, Failure, List, Reasons, State, Table } from "../widgets";
 import { MigrationActions, Progress } from "./migrations";
@@ -88,7 +88,7 @@ export function VolumePage({ name }: { name: string }) {
         <Do change={() => change.scrubVolume(volume)}>Scrub</Do>
         {volume.origin && <Do change={() => change.flattenVolume(volume)}>Flatten</Do>}
         {volume.replica && <Do change={() => change.promoteReplica(volume)}>Promote</Do>}
-        {volume.state === "unavailable" && <Do change={() => change.acceptLoss(volume)}>Accept the loss</Do>}
+        {volume.state === "unavailable" && <AcceptLoss of={volume} />}
         <Do change={() => change.removeVolume(volume)}>Remove</Do>
       </p>
       {volume.migration && (
@@ -125,6 +125,11 @@ function Import({ volume, of }: { volume: string; of: LiveImport }) {
       </p>
     </section>
   );
+}
+
+function AcceptLoss({ of }: { of: Volume }) {
+  const { data } = useLoaded(`loss ${of.name}`, (signal) => get<Loss>(`/v1/volumes/${text(of.name)}/loss`, signal));
+  return data && data.bytes > 0 ? <Do change={() => change.acceptLoss(of, data)}>Accept the loss</Do> : null;
 }
 
 function Scrubbed({ name }: { name: string }) {
