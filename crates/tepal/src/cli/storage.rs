@@ -517,13 +517,13 @@ pub enum VolumeCommand {
     },
     /// List the volumes that are on their way: to another layout or pool, or to share no data any more
     Migrations,
-    /// Have a volume rest on its way
+    /// Have a change of layout or pool, a flatten, or a live import rest
     Pause {
         /// The volume's name
         #[arg(value_parser = value::name)]
         name: String,
     },
-    /// Have a volume that rests on its way go on
+    /// Have what rests go on; a live import that was cancelled too
     Resume {
         /// The volume's name
         #[arg(value_parser = value::name)]
@@ -538,7 +538,7 @@ pub enum VolumeCommand {
         #[arg(value_name = "BYTES|auto", value_parser = value::rate, allow_negative_numbers = true)]
         rate: Rate,
     },
-    /// Call a change of layout or pool, or a flatten, off: what has gone comes back
+    /// Call a change of layout or pool, or a flatten, off: what has gone comes back. Of a live import: let go of the old place
     Cancel {
         /// The volume's name
         #[arg(value_parser = value::name)]
@@ -549,10 +549,12 @@ pub enum VolumeCommand {
     /// Have what is left of a volume served as it is, where only drives that failed had all that was acknowledged
     #[command(
         after_help = "Examples:\n  tepal volume accept-loss test\n  tepal volume accept-loss test --force --shown 5f3a0c1d9e42\n\n\
-        Without --force it changes nothing, and says which bytes may miss writes that were acknowledged. With --force, older copies of \
-        these bytes are served from then on, where there are some. Where fewer fragments are left than an erasure code needs, the bytes are \
-        zeros from then on, and take no room: `tepal volume export --keep-going` saves all else before. There is no way back: if a drive may \
-        still return, bring it back instead."
+        Without --force it changes nothing, and names the bytes of this volume that are concerned. With --force, the newest older copies of \
+        these bytes are served from then on. Where an erasure code has fewer fragments left than it needs, the bytes become zeros, and what \
+        could still be read there is removed too.\n\n\
+        The same happens in the volume's snapshots, its origin and its clones, also where they have content of their own: run accept-loss \
+        without --force, and `tepal volume export --keep-going`, for each of them first. There is no way back: if a drive may still return, \
+        bring it back instead."
     )]
     AcceptLoss {
         /// The volume's name

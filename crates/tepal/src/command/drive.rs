@@ -292,7 +292,7 @@ fn lost_with(client: &Client, volumes: &[String]) -> Vec<String> {
         let bytes = output::size(loss.bytes);
         Some(format!(
             "volume {name}: {bytes} may miss writes that were acknowledged, and requests for that fail: \
-             `tepal volume accept-loss {name}` says where, and can have older copies served"
+             `tepal volume accept-loss {name}` says where, and can have older copies served, or zeros where an erasure code has none"
         ))
     };
     volumes.iter().filter_map(lost).collect()

@@ -26,8 +26,8 @@ pub enum VolumeError {
     #[error("of volume '{0}' nothing is lost with drives that failed: there is nothing to accept")]
     NothingLost(String),
     #[error(
-        "requests for {bytes} of volume '{volume}' fail: with `--force --shown {tag}` the newest copies left of just that are served as they \
-         are, and it becomes zeros where an erasure code has too few fragments left"
+        "requests for {bytes} of volume '{volume}' fail: with `--force --shown {tag}` the newest copies left of just these bytes are served \
+         as they are; where an erasure code has too few fragments left, the bytes become zeros, in snapshots and clones too"
     )]
     LossNotAccepted { volume: String, bytes: String, tag: String },
     #[error(

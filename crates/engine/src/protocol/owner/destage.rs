@@ -21,11 +21,11 @@ use std::time::Duration;
 use tepal_drive::world::{Gather, Tick, World};
 use tepal_model::IoError;
 
-/// With more stripes in the log than this, the one that was written first isn't left there for more. Each takes an extent at least on each
+/// With more stripes in the log than this, the one whose last write is oldest goes in place. Each takes an extent at least on each
 /// drive that has the log.
 const MOST_LOGGED: usize = 256;
-/// With so many times more, writes are slowed down: a write waits for the longer, the more there are, and for this long at most.
-const TOO_MANY: usize = 4;
+/// With more than so many, writes are slowed down: a write waits for the longer, the more there are, and for this long at most.
+const SLOWED_ABOVE: usize = 4 * MOST_LOGGED;
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// For so long after a write found no room, all goes in place.
 const PRESSED: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl<W: World> Group<W> {
     /// Returns at once, or after a moment while the log has more than can be destaged.
     pub(super) async fn while_too_much_is_logged(&self) {
         let logged = self.shared.log.lock().stripes.len();
-        if let Some(more) = logged.checked_sub(TOO_MANY * MOST_LOGGED) {
+        if let Some(more) = logged.checked_sub(SLOWED_ABOVE) {
             let wait = LONGEST_WAIT.mul_f32((more as f32 / MOST_LOGGED as f32).min(1.0));
             self.shared.world.sleep(wait).await;
         }
