@@ -26,6 +26,12 @@ const SERVERS: [&str; 4] = ["--servers", "6", "--drives", "1"];
 /// For what a fill leaves to be done.
 const SETTLE: Duration = Duration::from_secs(15);
 
+/// What the figures come from.
+const WHY: &str = "\nA write over what is there goes through the log: K + 1 whole copies there, and later (M + K) / M of it in place. Six \
+    drives of 30 MiB/s take 180 / (3 + 1.5) = 40 MiB/s of such writes with `ec:4+2`, and 180 / 1.5 = 120 MiB/s of first writes, which \
+    skip the log. Short jobs run beside what the jobs before them have left to be destaged, on the same processor: the small writes that \
+    go on for long show what is lasting.\n";
+
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]
@@ -54,6 +60,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
         jobs.reps, jobs.runtime, jobs.size
     );
     text += &verdicts(&targets);
+    text += WHY;
     text += &table("Drives in memory", &in_memory);
     text += &table(&format!("Small writes for {} s", options.steady), &steady);
     text += &table(&format!("Drives slowed to {DRIVE}"), &emulated);

@@ -62,7 +62,8 @@ impl Rebuilt {
     pub fn section(&self) -> String {
         let (mebibytes, seconds) = (self.had / 1024.0 / 1024.0, self.took.as_secs_f64());
         format!(
-            "\n## Rebuild\n\nA drive of seven with {mebibytes:.0} MiB of fragments was lost for good, with nobody else using the volume.              {seconds:.1} s after `drive rm --force`, every stripe was whole again: {:.2} of what the others' bandwidth allows.\n",
+            "\n## Rebuild\n\nA drive of seven with {mebibytes:.0} MiB of fragments was lost for good, with nobody else using the volume. \
+             {seconds:.1} s after `drive rm --force`, every stripe was whole again: {:.2} of what the others' bandwidth allows.\n",
             self.share()
         )
     }
