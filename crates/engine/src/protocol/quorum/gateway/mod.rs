@@ -14,7 +14,7 @@
 //! 3. A fragment counts if its digest is the one that the version names; a node that sends another one is named.
 //! 4. A write that covers a part of a block has the block for itself among the writes of this gateway, from before it reads the rest.
 //! 5. Answers are counted together only if the column had the same drives from the first question to the last answer. A node answers
-//!    nobody who knows the column's drives of before ([`heal`](super::heal) moves a fragment to another drive).
+//!    nobody who knows the column's drives of before: see [`joins`](super::joins).
 
 mod answers;
 mod ask;
