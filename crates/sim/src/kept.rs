@@ -153,6 +153,13 @@ pub const KEPT: &[Kept] = &[
         70,
         "a drive that was back led by a state of before it had left: others' notes of what it missed were given up",
     ),
+    kept("quorum", 13, "what a drive had of a column that moved was written again after it had been given back"),
+    kept("quorum", 21, "a drive had missed that blocks hold nothing any more, and no scrub looked at these"),
+    kept(
+        "quorum",
+        1094,
+        "nodes of drives that had left waited for each other, and none of the drives could be opened again",
+    ),
 ];
 
 #[cfg(test)]

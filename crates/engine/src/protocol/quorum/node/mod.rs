@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::world::{Gather, Tick, World};
@@ -65,7 +65,7 @@ struct Shared<W: World> {
     map: MapId,
     shape: Arc<Shape>,
     /// Finds out which versions of blocks are complete, if nobody has said it for long.
-    resolve: Resolve<W>,
+    resolve: Arc<Resolve<W>>,
     /// The first block of each of three parts of what the drive has of the column: fragments at home, what is said of them, and the log.
     parts: [u64; 3],
     state: Mutex<State>,
@@ -77,6 +77,23 @@ pub(crate) enum Resolve<W: World> {
     AsGateway(AsGateway<W>),
     #[cfg(test)]
     ByTest(Rc<dyn Fn(Vec<u64>) -> futures_util::future::LocalBoxFuture<'static, ()>>),
+}
+
+impl<W: World> Resolve<W> {
+    async fn resolve(&self, blocks: Vec<u64>) {
+        if blocks.is_empty() {
+            return;
+        }
+        match self {
+            Resolve::AsGateway(way) => way.resolve(blocks).await,
+            #[cfg(test)]
+            Resolve::ByTest(resolve) => resolve(blocks).await,
+        }
+    }
+}
+
+fn upgraded<W: World>(node: &Weak<Shared<W>>) -> Option<Node<W>> {
+    node.upgrade().map(Node)
 }
 
 #[derive(Default)]
@@ -185,7 +202,8 @@ impl<W: World> Node<W> {
             is_retired: false,
         };
         let parts = [first, first + part, first + 2 * part];
-        Node(Arc::new(Shared { world, drive, map: column.map, shape, resolve, parts, state: Mutex::new(state) }))
+        let (map, resolve, state) = (column.map, Arc::new(resolve), Mutex::new(state));
+        Node(Arc::new(Shared { world, drive, map, shape, resolve, parts, state }))
     }
 
     pub fn drive(&self) -> DriveId {
@@ -316,32 +334,29 @@ impl<W: World> Node<W> {
             !state.records.is_empty() && !std::mem::replace(&mut state.is_watched, true)
         };
         if begins {
-            let node = self.clone();
-            self.0.world.spawn(Box::pin(async move { node.resolve_what_is_left().await }));
+            // Others may be away for as long as they like: the drive isn't held open for them, or it could never be opened again.
+            let (world, node) = (self.0.world.clone(), Arc::downgrade(&self.0));
+            self.0.world.spawn(Box::pin(async move {
+                loop {
+                    world.sleep(LEFT).await;
+                    let Some(left) = upgraded(&node) else { return };
+                    let Some(blocks) = left.left_for_long().await else { return };
+                    let resolve = left.0.resolve.clone();
+                    drop(left);
+                    resolve.resolve(blocks).await;
+                    let Some(node) = upgraded(&node) else { return };
+                    node.settle().await;
+                }
+            }));
         }
     }
 
-    async fn resolve_what_is_left(&self) {
-        loop {
-            self.0.world.sleep(LEFT).await;
-            self.forget_what_home_has_passed().await;
-            let left = {
-                let mut state = self.lock();
-                if state.records.is_empty() || self.0.drive.loss().is_some() {
-                    state.is_watched = false;
-                    return;
-                }
-                state.left(self.0.world.now())
-            };
-            if !left.is_empty() {
-                match &self.0.resolve {
-                    Resolve::AsGateway(way) => way.resolve(left).await,
-                    #[cfg(test)]
-                    Resolve::ByTest(resolve) => resolve(left).await,
-                }
-            }
-            self.settle().await;
-        }
+    /// Blocks of which nobody has said for long which version is complete; `None` if nobody has to look any more.
+    async fn left_for_long(&self) -> Option<Vec<u64>> {
+        self.forget_what_home_has_passed().await;
+        let mut state = self.lock();
+        state.is_watched = !state.records.is_empty() && self.0.drive.loss().is_none();
+        state.is_watched.then(|| state.left(self.0.world.now()))
     }
 
     /// After a crash the log may have versions that aren't later than the one at home: they were on their way out.
