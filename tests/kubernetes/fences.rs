@@ -85,6 +85,31 @@ fn a_machine_whose_volume_went_elsewhere_writes_nothing_any_more() {
     on_one.delete(&id).expect("deleted");
 }
 
+/// Story: the device of a volume that was taken away was let go while a workload still had it. The next volume got its number, and what
+/// the workload wrote went there.
+#[test]
+fn a_device_that_a_workload_still_has_becomes_no_other_volumes() {
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    let (_cluster, driver) = up(&["--node", "one"]);
+    let mut calls = driver.client();
+    let (node, raw) = (calls.node_id(), block(Mode::SingleNodeWriter));
+    let [taken, next] = ["taken", "next"].map(|name| calls.create(wanted(name, MIB)).expect("made").volume_id);
+    let at = calls.bring(&taken, &raw);
+    write(&open(&at), 1).expect("its own");
+    calls.take(&taken, &node).expect("taken");
+    refused(calls.unstage(&taken), Code::FailedPrecondition, "still mounted");
+    let device = calls.bring(&next, &raw);
+    write(&open(&device), 2).expect("its own");
+    write(&open(&at), 3).expect_err("it was taken away");
+    assert!(read(&open(&device)) == page(2));
+    calls.unpublish(&taken).expect("unpublished");
+    again(|| calls.unstage(&taken));
+    calls.bring_back(&next);
+    [taken, next].iter().for_each(|id| calls.delete(id).expect("deleted"));
+}
+
 /// Story: the server that a controller asked was cut off, and had the volume as nobody's. So it was said to be taken away from a machine
 /// that went on writing.
 #[test]

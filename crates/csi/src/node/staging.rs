@@ -191,17 +191,23 @@ pub fn unstage(driver: &Driver, asked: &NodeUnstageVolumeRequest) -> Result<Node
             return Err(Failure::precondition(format!("something else is mounted at {}", at.display())));
         }
         Some(device) => {
+            let still_mounted = |mounts: &Mounts| {
+                let of_device = mounts.of(&device.path).into_iter();
+                of_device.map(|mount| mount.at.clone()).find(|mounted| mounted != at)
+            };
+            let refused = |mounted: PathBuf| {
+                Failure::precondition(format!("{} is still mounted at {}", device.path.display(), mounted.display()))
+            };
+            // A device that is let go is soon another volume's, and whatever still shows it would show that one.
+            if let Some(mounted) = still_mounted(&there) {
+                return Err(refused(mounted));
+            }
             if is_cut_off(driver, &handle, device) {
                 driver.machine.discard(&handle)?;
             }
             mounts::unmount(at)?;
-            let left = Mounts::read()?;
-            if let Some(other) = left.of(&device.path).first() {
-                return Err(Failure::precondition(format!(
-                    "{} is still mounted at {}",
-                    device.path.display(),
-                    other.at.display()
-                )));
+            if let Some(mounted) = still_mounted(&Mounts::read()?) {
+                return Err(refused(mounted));
             }
         }
         None => {}

@@ -30,6 +30,8 @@ pub(super) struct Known {
     pub pressed: Option<Tick>,
     /// A task destages.
     pub is_tended: bool,
+    /// Damaged blocks in place, by member, that are being rebuilt, or weren't lately: until when nobody tries again.
+    pub rebuilt: BTreeMap<(usize, u64), Tick>,
     changes: Changes,
 }
 

@@ -6,18 +6,40 @@ use crate::column::read::{Failed, damaged};
 use crate::column::{Blocks, Group};
 use crate::map::ROWS;
 use std::sync::atomic::Ordering;
-use tepal_drive::world::World;
+use std::time::Duration;
+use tepal_drive::world::{Tick, World};
 use tepal_model::IoError;
 use tepal_model::buffer::join;
 
+/// For so long nobody tries again to rebuild a block.
+const REST: Duration = Duration::from_secs(15);
+/// Blocks of a column that are remembered for that.
+const MOST_REBUILT: usize = 4096;
+
 impl<W: World> Group<W> {
-    /// Rebuilds blocks in place of one member in the background.
+    /// Rebuilds blocks in place of one member in the background. A rebuild meets the damaged blocks of other members, whose rebuilds meet
+    /// this one: where more are damaged than can be, each is tried once in a while.
     pub(super) fn rebuild_later(&self, blocks: Blocks, at: usize) {
+        let now = self.shared.world.now();
+        let due: Vec<u64> = {
+            let rebuilt = &mut self.shared.log.lock().rebuilt;
+            rebuilt.retain(|_, until| *until > now);
+            let blocks = blocks.each().map(|block| block.first);
+            let due = blocks.filter(|block| !rebuilt.contains_key(&(at, *block)));
+            // Whoever reads the others looks again.
+            let due: Vec<u64> = due.take(MOST_REBUILT.saturating_sub(rebuilt.len())).collect();
+            rebuilt.extend(due.iter().map(|block| ((at, *block), Tick(now.0 + REST))));
+            due
+        };
+        if due.is_empty() {
+            return;
+        }
         let group = self.clone();
         self.shared.world.spawn(Box::pin(async move {
-            for block in blocks.each() {
-                if let Err(error) = group.rebuild_block(block.first, at).await {
-                    tracing::error!(member = at, block = block.first, %error, "a damaged block was not rebuilt");
+            for block in due {
+                match group.rebuild_block(block, at).await {
+                    Ok(()) => drop(group.shared.log.lock().rebuilt.remove(&(at, block))),
+                    Err(error) => tracing::error!(member = at, block, %error, "a damaged block was not rebuilt"),
                 }
             }
             group.retire_if_unreadable(at).await;
