@@ -134,8 +134,6 @@ struct State {
     doubted: BTreeSet<u64>,
     /// Blocks whose fragment was found to be damaged: the same version is taken again.
     damaged: BTreeSet<u64>,
-    /// There was no room at home for what moved there last.
-    is_full: bool,
     /// Changes of the drive that are under way.
     changes: usize,
     /// Another drive has the fragment: this one's part is given back.
@@ -197,7 +195,6 @@ impl<W: World> Node<W> {
             moving: BTreeSet::new(),
             doubted: BTreeSet::new(),
             damaged: BTreeSet::new(),
-            is_full: false,
             changes: 0,
             is_retired: false,
         };

@@ -55,9 +55,7 @@ impl<W: World> Node<W> {
             let batch = self.lock().movable(from);
             let Some(&(last, _)) = batch.last() else { break };
             from = last + 1;
-            let moved = self.move_home(batch).await;
-            self.lock().is_full = matches!(moved, Err(DriveError::OutOfSpace));
-            if let Err(error) = moved {
+            if let Err(error) = self.move_home(batch).await {
                 if self.0.drive.loss().is_some() {
                     break;
                 }

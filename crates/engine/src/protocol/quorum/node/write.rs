@@ -166,16 +166,7 @@ impl<W: World> Node<W> {
             Err(error) => {
                 state.slots.give_back(entry.slot, 1);
                 entry.data.into_iter().for_each(|(first, count)| state.room.give_back(first, count));
-                // What is in the log takes less room at home, or none more.
-                let makes_room = !state.records.is_empty() && !state.is_full;
-                drop(state);
-                match error {
-                    DriveError::OutOfSpace if makes_room => {
-                        self.settle_now();
-                        Err(NodeFailure::TooMany)
-                    }
-                    error => Err(why(error)),
-                }
+                Err(why(error))
             }
         }
     }

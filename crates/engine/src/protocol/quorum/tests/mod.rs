@@ -295,22 +295,6 @@ fn three_thousand_writes_go_through_a_log_of_a_thousand_entries() {
     });
 }
 
-/// Story: the log of a column may take 16 MiB. A drive with less room than that, and enough for all blocks, refused writes.
-#[test]
-fn a_drive_with_room_for_all_blocks_refuses_no_write() {
-    told(0..2, |world, seed| async move {
-        let rig = Rig::with_drives_of(22 << 20, world.clone(), "1/3,t=1,async", seed).await;
-        rig.delay.set(1);
-        let (_, client) = rig.gateway(1);
-        for round in 0..4_000u64 {
-            let block = round * 7 % 640;
-            let data = Bytes::from(content(block, round + 1));
-            let written = client.column().write(block * BLOCK, [data].into_iter().collect()).await;
-            assert_eq!(written, Ok(()), "write {round}");
-        }
-    });
-}
-
 #[test]
 fn parts_of_blocks_and_what_is_taken_out_are_as_a_plain_disk_has_them() {
     told(0..6, |world, seed| async move {

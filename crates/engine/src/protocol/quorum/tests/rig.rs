@@ -60,11 +60,8 @@ pub struct Rig {
 const NAMES: [&str; 9] =
     ["drive a", "drive b", "drive c", "drive d", "drive e", "drive f", "drive g", "drive h", "drive i"];
 
-/// Bytes of a drive.
-const LARGE: u64 = 96 << 20;
-
-async fn new_disk(world: &SimWorld, number: usize, size: u64) -> SimDisk {
-    let disk = SimDisk::new(world.core(), NAMES[number], size);
+async fn new_disk(world: &SimWorld, number: usize) -> SimDisk {
+    let disk = SimDisk::new(world.core(), NAMES[number], 96 << 20);
     let drive = DriveId(number as u64 + 1);
     let new = NewDrive { cluster: ClusterId(1), drive, pool: "p".into(), log_length: None };
     format(&disk.open(), None, new).await.expect("a new drive");
@@ -80,14 +77,10 @@ impl Server {
 
 impl Rig {
     pub async fn new(world: SimWorld, layout: &str, seed: u64) -> Rc<Self> {
-        Rig::with_drives_of(LARGE, world, layout, seed).await
-    }
-
-    pub async fn with_drives_of(size: u64, world: SimWorld, layout: &str, seed: u64) -> Rc<Self> {
         let quorum: Quorum = layout.parse().expect("a quorum");
         let fragments = Fragments { data: quorum.data(), code: quorum.count() - quorum.data() };
         let column = Column::new(MapId(3), 1, 4, fragments);
-        let disks = join_all((0..quorum.count().into()).map(|number| new_disk(&world, number, size))).await;
+        let disks = join_all((0..quorum.count().into()).map(|number| new_disk(&world, number))).await;
         let server = |disk| Server::new(world.clone(), disk);
         let seats = Seats { servers: (0..quorum.count().into()).collect(), joining: None };
         let rig = Rc::new(Rig {
@@ -164,7 +157,7 @@ impl Rig {
     /// A server with an empty drive.
     async fn add_server(self: &Rc<Self>) -> usize {
         let number = self.servers.borrow().len();
-        let disk = new_disk(&self.world, number, LARGE).await;
+        let disk = new_disk(&self.world, number).await;
         let server = Server { heard: self.agreed.borrow().len(), ..Server::new(self.world.clone(), disk) };
         self.servers.borrow_mut().push(server);
         self.start(number).await;
