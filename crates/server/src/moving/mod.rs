@@ -273,7 +273,14 @@ fn has_enough(state: &State, map: MapId, column: usize, from: DriveId) -> bool {
 /// Calls moves off that can't come to their end.
 fn hopeless_moves(state: &State, gone: &BTreeSet<DriveId>) -> Vec<Command> {
     let holds = |id: DriveId| state.drives.get(&id).is_some_and(|record| is_to_hold(state, record, gone));
-    let hopeless = joins(state).filter(|&(map, column, join)| !holds(join.to) || !is_left(state, map, column as usize));
+    // Of a quorum layout, requests would wait as long as the move: the drive that leaves may be here, and its word doesn't count.
+    let waits = |map: MapId, column: u32, from: DriveId| {
+        let is_by_quorum = state.maps.get(&map).is_some_and(|record| record.layout.quorum().is_some());
+        is_by_quorum && !has_enough(state, map, column as usize, from)
+    };
+    let hopeless = joins(state).filter(|&(map, column, join)| {
+        !holds(join.to) || !is_left(state, map, column as usize) || waits(map, column, join.from)
+    });
     let cancel = |(map, column, join): (MapId, u32, JoinRecord)| Command::CancelMove {
         map,
         column,
