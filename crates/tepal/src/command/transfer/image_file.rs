@@ -123,7 +123,18 @@ impl Image {
         if !with_others && !others.is_empty() {
             return Err(ImageError::Others { path, others });
         }
-        let has_compressed = check(&path, &format)?.has_compressed();
+        let checked = check(&path, &format)?;
+        let end = match checked.image_end_offset {
+            None if ENDS_BY_MAP.contains(&&*format) => mapped_end(&path, &format)?,
+            end => end.unwrap_or(0),
+        };
+        // The last cluster need not be whole.
+        if found.is_file() && end > found.len() + sizes.1 {
+            let said =
+                format!("its file ends at byte {}, and what it holds at byte {end}: it was cut off", found.len());
+            return Err(ImageError::Refused { path, said });
+        }
+        let has_compressed = checked.has_compressed();
         let is_plain = format == "qcow2" && sizes.1 > 0 && others.is_empty() && !has_compressed;
         Ok(Image { path, format, plain: is_plain.then_some(sizes) })
     }
@@ -200,6 +211,32 @@ impl Drop for Server {
 struct Checked {
     #[serde(default)]
     compressed_clusters: u64,
+    /// Where the last of it ends in the file, if the check says it.
+    image_end_offset: Option<u64>,
+}
+
+/// Formats of which `qemu-img check` doesn't say where they end, and `qemu-img map` does.
+const ENDS_BY_MAP: [&str; 3] = ["vdi", "qcow", "vpc"];
+
+/// A line of `qemu-img map`.
+#[derive(Deserialize)]
+struct Run {
+    length: u64,
+    data: bool,
+    offset: Option<u64>,
+}
+
+/// Where the last of an image's data ends in its file, as far as its map says.
+fn mapped_end(path: &Path, format: &str) -> Result<u64, ImageError> {
+    let mut command = Command::new("qemu-img");
+    command.args(["map", "--output=json", "-f", format]).arg(path);
+    let said = run(&mut command, "qemu-img", path)?;
+    let runs: Vec<Run> = serde_json::from_slice(&said).map_err(|error| ImageError::Refused {
+        path: path.to_owned(),
+        said: format!("qemu-img's map isn't understood: {error}"),
+    })?;
+    let ends = runs.iter().filter(|run| run.data).filter_map(|run| run.offset?.checked_add(run.length));
+    Ok(ends.max().unwrap_or(0))
 }
 
 impl Checked {
@@ -229,7 +266,7 @@ fn check(path: &Path, format: &str) -> Result<Checked, ImageError> {
             Err(ImageError::Refused { path: path.to_owned(), said })
         }
         // What isn't known isn't taken to be in the file as it is.
-        _ => Ok(Checked { compressed_clusters: u64::MAX }),
+        _ => Ok(Checked { compressed_clusters: u64::MAX, image_end_offset: None }),
     }
 }
 
