@@ -4,6 +4,7 @@ use super::*;
 use crate::Trouble;
 use crate::column::Group;
 use crate::protocol::Kept;
+use std::time::Duration;
 use tepal_codec::checksum::block_crcs;
 use tepal_drive::Write;
 use tepal_drive::world::Gather;
@@ -381,6 +382,27 @@ fn a_block_that_nothing_gives_is_damaged_rather_than_wrong() {
         told.rig.volume.scrub(|_| {}).await.unwrap();
         assert!(matches!(told.rig.read(0).await, Err(IoError::Damaged { .. })));
         assert_eq!(told.rig.read(1).await, Ok(1));
+    });
+}
+
+/// Story: more fragments of a row were rotten than others give back. The rebuild of each met the other, and had that one rebuilt, without
+/// end: writes to the row waited, and logs grew.
+#[test]
+fn rot_beyond_repair_is_tried_once_in_a_while() {
+    told(|world| async move {
+        let mut told = Told::new(world.clone(), "ec:2+1", 3).await;
+        told.write(0, 200).await;
+        told.until_destaged().await;
+        rots(&told, 0).await;
+        rots(&told, 1).await;
+        assert!(matches!(told.rig.read(0).await, Err(IoError::Damaged { .. })));
+        let before = world.core().steps();
+        world.sleep(Duration::from_secs(10)).await;
+        let steps = world.core().steps() - before;
+        assert!(steps < 20_000, "{steps} steps in ten seconds in which nobody asked for anything");
+        told.write(0, 200).await;
+        told.until_destaged().await;
+        told.check().await;
     });
 }
 
