@@ -1,8 +1,8 @@
 //! A drive gets a fragment of the column that another drive has, or had: of each block the latest version.
 
-use super::answers::{Candidate, Told, classify};
+use super::answers::{Candidate, classify};
 use super::ask::why;
-use super::read::{Seen, Wanted};
+use super::read::{Seen, Wanted, of_block, told};
 use super::write::Versioned;
 use super::{Column, Nodes};
 use bytes::Bytes;
@@ -77,10 +77,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         let mut latest = Vec::new();
         for (version, run) in self.runs_of_versions(count, &seen) {
             let blocks = first + u64::from(run.start)..first + u64::from(run.end);
-            let data = match version {
-                Some(_) => self.decode_run(&run, &seen),
-                None => None,
-            };
+            let data = version.and_then(|_| self.decode_run(&run, &seen));
             match (version, data) {
                 (Some(version), Some(data)) => latest.push(self.versioned(blocks, version, Some(&data))),
                 // One by one: some are of clients that write now, hold nothing, or have damaged fragments.
@@ -139,14 +136,6 @@ impl<W: World, N: Nodes> Column<W, N> {
         drop(self.ask(vec![(node, drive, NodeOperation::Complete { complete }, Payload::none())]));
         Ok(())
     }
-}
-
-fn told(seen: &BTreeMap<usize, Vec<Seen>>, index: u32) -> Vec<Told> {
-    seen.values().map(|seen| seen[index as usize].told()).collect()
-}
-
-fn of_block(seen: &BTreeMap<usize, Vec<Seen>>, index: u32) -> BTreeMap<usize, Seen> {
-    seen.iter().map(|(node, seen)| (*node, seen[index as usize].clone())).collect()
 }
 
 fn holds(seen: &BTreeMap<usize, Vec<Seen>>, index: u32, version: Version) -> bool {

@@ -119,8 +119,7 @@ impl<W: World, N: Nodes> Column<W, N> {
         }
         let mut whole = Segments::new();
         for index in 0..count {
-            let of_block = seen.iter().map(|(node, seen)| (*node, seen[index as usize].clone())).collect();
-            let (_, content) = self.settle_block(first + u64::from(index), of_block).await?;
+            let (_, content) = self.settle_block(first + u64::from(index), of_block(&seen, index)).await?;
             whole.extend(content.map_or_else(|| zeros(BLOCK), |bytes| Segments::from_iter([bytes])));
         }
         Ok(whole)
@@ -307,8 +306,7 @@ impl<W: World, N: Nodes> Column<W, N> {
     fn all_at_once(&self, count: u32, seen: &BTreeMap<usize, Vec<Seen>>) -> Option<Segments> {
         let mut parts: Vec<(bool, Range<u32>)> = Vec::new();
         for index in 0..count {
-            let told: Vec<Told> = seen.values().map(|seen| seen[index as usize].told()).collect();
-            let Candidate::Complete(version) = classify(&told, self.shape.quorum) else { return None };
+            let Candidate::Complete(version) = classify(&told(seen, index), self.shape.quorum) else { return None };
             let of_version = |seen: &&Seen| seen.version == version;
             let holds = seen.values().map(|seen| &seen[index as usize]).find(of_version)?.holds;
             match parts.last_mut() {
@@ -582,8 +580,7 @@ impl<W: World, N: Nodes> Column<W, N> {
             let wanted = if look == Look::AtFragments { Wanted::All } else { Wanted::AllVersions };
             let Answers { seen: all, has_gone } = self.ask_all(first, count, wanted, healed_drives).await?;
             for index in 0..count {
-                let of_block: BTreeMap<usize, Seen> =
-                    all.iter().map(|(node, seen)| (*node, seen[index as usize].clone())).collect();
+                let of_block = of_block(&all, index);
                 let newest = of_block.values().map(|seen| seen.version).max();
                 let wrong = |(node, seen): (&usize, &Seen)| {
                     let is_right = |bytes: &Bytes| self.is_right(*node, bytes, &seen.digests);
@@ -667,9 +664,19 @@ fn all_have_answered(silent: &BTreeSet<DriveId>) -> Result<(), IoError> {
 }
 
 impl Seen {
-    pub(super) fn told(&self) -> Told {
+    fn told(&self) -> Told {
         Told { version: self.version, is_complete: self.is_complete }
     }
+}
+
+/// What nodes have said of one of several blocks, counted from the first.
+pub(super) fn told(seen: &BTreeMap<usize, Vec<Seen>>, index: u32) -> Vec<Told> {
+    seen.values().map(|seen| seen[index as usize].told()).collect()
+}
+
+/// The same with all that they said.
+pub(super) fn of_block(seen: &BTreeMap<usize, Vec<Seen>>, index: u32) -> BTreeMap<usize, Seen> {
+    seen.iter().map(|(node, seen)| (*node, seen[index as usize].clone())).collect()
 }
 
 /// The fragments one after another; without copying where they lie so.
