@@ -1,6 +1,6 @@
 //! Volumes that an erasure code keeps: they outlive as many servers as there is code, also under load, and do what other volumes do.
 
-use super::moves::{add_at, copies, drive, id_of};
+use super::moves::{add_at, copies, id_of, wait_until_emptied};
 use super::ring::Ring;
 use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing};
 use crate::nbd::{BLOCK, Ledger, Writer, noise};
@@ -139,10 +139,7 @@ fn fragments_move_to_added_drives_and_away_from_drained_ones() {
     writer.go_on_for(SOME);
     ring.ask(2, &["drive", "drain", &drained, "--no-wait"]).succeeded();
     writer.go_on_for(SOME);
-    ring.wait_until("the drained drive to be empty", || {
-        let drive = drive(&ring, |drive| drive["id"] == *drained);
-        (&drive["copies"], &drive["used"]) == (&0.into(), &0.into())
-    });
+    wait_until_emptied(&ring, &drained);
     ring.ask(1, &["drive", "rm", &drained]).succeeded();
     writer.go_on_for(SOME);
     let mut ledger = writer.finish();

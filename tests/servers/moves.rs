@@ -26,6 +26,14 @@ pub fn copies(ring: &Ring, id: &str) -> u64 {
     drive(ring, |drive| drive["id"] == id)["copies"].as_u64().expect("it's listed")
 }
 
+/// A drive that is drained holds nothing any more, and takes no room.
+pub fn wait_until_emptied(ring: &Ring, id: &str) {
+    ring.wait_until("the drained drive to be empty", || {
+        let drive = drive(ring, |drive| drive["id"] == *id);
+        (&drive["copies"], &drive["used"]) == (&0.into(), &0.into())
+    });
+}
+
 /// Its id.
 fn add(ring: &Ring, server: &str, number: u32) -> String {
     add_at(ring, server, &ring.data(number).join("more"))
@@ -54,10 +62,7 @@ fn a_drive_that_is_added_gets_its_share_and_one_that_is_drained_is_emptied_under
     writer.go_on_for(SOME);
     ring.start(&[4]);
     ring.wait_until_drives_are_up(1);
-    ring.wait_until("the drained drive to be empty", || {
-        let drive = drive(&ring, |drive| drive["id"] == *drained);
-        (&drive["copies"], &drive["used"]) == (&0.into(), &0.into())
-    });
+    wait_until_emptied(&ring, &drained);
     ring.ask(1, &["drive", "rm", &drained]).succeeded();
     writer.go_on_for(SOME);
     let mut ledger = writer.finish();

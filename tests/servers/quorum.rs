@@ -1,6 +1,6 @@
 //! Volumes of quorum layouts: nobody leads their columns, so nobody is waited for who has failed.
 
-use super::moves::{add_at, copies, drive, drives, id_of};
+use super::moves::{add_at, copies, drive, drives, id_of, wait_until_emptied};
 use super::ring::Ring;
 use super::volumes::{BLOCKS, SOME, make, scrub_finds_nothing};
 use crate::nbd::{BLOCK, Ledger, Writer, noise};
@@ -166,7 +166,7 @@ fn fragments_of_a_quorum_move_to_added_drives_and_off_drained_ones() {
     ring.wait_for_state(1, 4, "down");
     ring.start(&[4]);
     ring.wait_until_drives_are_up(1);
-    is_emptied(&ring, &drained);
+    wait_until_emptied(&ring, &drained);
     ring.ask(1, &["drive", "rm", &drained]).succeeded();
     writer.go_on_for(SOME);
     is_all_there(&ring, writer, &[1, 2, 3, 4]);
@@ -202,13 +202,6 @@ fn a_drive_of_a_quorum_without_tolerance_is_not_drained() {
     let holding = drives(&ring).into_iter().find(|drive| drive["copies"] != 0).expect("one has it");
     let refused = ring.ask(1, &["drive", "drain", holding["id"].as_str().expect("an id"), "--no-wait"]).refused(1);
     assert!(refused.contains("needs all of its drives"), "{refused}");
-}
-
-fn is_emptied(ring: &Ring, id: &str) {
-    ring.wait_until("the drained drive to be empty", || {
-        let drive = drive(ring, |drive| drive["id"] == *id);
-        (&drive["copies"], &drive["used"]) == (&0.into(), &0.into())
-    });
 }
 
 /// All that was written is read through each of these servers, and all drives have the same.
