@@ -115,11 +115,10 @@ fn a_scrub_rebuilds_rotten_fragments_from_others() {
         ring.wait_until_healthy(server, "v");
         assert!(places.len() > 10, "s{server} has {} of {} blocks", places.len(), numbers.len());
         let scrub = ring.json(server % 3 + 1, &["volume", "scrub", "v"]);
-        assert_eq!(
-            (&scrub["repaired_blocks"], &scrub["damaged"], &scrub["unrepaired"]),
-            (&places.len().into(), &json!([]), &json!([])),
-            "of s{server}: {scrub}"
-        );
+        assert_eq!((&scrub["damaged"], &scrub["unrepaired"]), (&json!([]), &json!([])), "of s{server}: {scrub}");
+        // A leader that catches the returned drive up, or destages beside the scrub, rebuilds what it meets before the scrub does.
+        let repaired = scrub["repaired_blocks"].as_u64().expect("a number");
+        assert!((1..=places.len() as u64).contains(&repaired), "{} rotten blocks of s{server}: {scrub}", places.len());
         scrub_finds_nothing(&ring, "v");
     }
     for number in 0..BLOCKS {
