@@ -1,9 +1,10 @@
-//! The project's own commands, run as `cargo xtask COMMAND`: `check`, `test`, `sim`, `mutants`, `release` and `bench`.
+//! The project's own commands, run as `cargo xtask COMMAND`: `check`, `test`, `sim`, `mutants`, `release`, `book` and `bench`.
 //!
 //! What is a rule of the project is checked by `check`, not remembered. Every command ends with status 0 (all was right),
 //! 1 (something was not, and was named) or 2 (wrong usage).
 
 mod bench;
+mod book;
 mod check;
 mod failure;
 mod mutants;
@@ -38,6 +39,8 @@ enum Command {
     Mutants(mutants::Options),
     /// Tepal as users get it: the stripped binary, Debian's package, the list of what is inside
     Release(release::Options),
+    /// The documentation as a site
+    Book(book::Options),
     /// Benchmarks; tables and plots go to bench/results/
     Bench {
         #[command(subcommand)]
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Sim(options) => sim::run(&workspace, options),
         Command::Mutants(options) => mutants::run(&workspace, options),
         Command::Release(options) => release::run(&workspace, options),
+        Command::Book(options) => book::run(&workspace, options),
         Command::Bench { bench } => bench::run(&workspace, bench),
     });
     match done {

@@ -8,6 +8,7 @@ mod licences;
 mod security;
 mod tidy;
 
+use crate::book::{self, Site};
 use crate::failure::Failure;
 use crate::process;
 use crate::workspace::{BUILD_LIMIT, Workspace};
@@ -42,6 +43,8 @@ enum Check {
     Bans,
     /// The console that the server embeds is what its sources build
     Console,
+    /// The documentation's table of contents, and the links of its site
+    Book,
     /// The breaks of the protocols that the simulator must notice still apply
     Mutants,
     /// cargo fmt
@@ -76,6 +79,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<(), Failure> {
             Check::Law => dependency_law(workspace),
             Check::Bans => same_bans(workspace),
             Check::Console => console::breaches(workspace).map(verdict),
+            Check::Book => documentation_site(workspace),
             Check::Mutants => crate::mutants::outdated(workspace).map(verdict),
             Check::Format => format(workspace),
             Check::Deny => dependencies(workspace, options.install),
@@ -115,6 +119,18 @@ fn tidiness(workspace: &Workspace) -> Result<Finding, Failure> {
         }
     }
     Ok(verdict(breaches))
+}
+
+/// The site's links where mdBook is installed; else only that each page is in the table of contents.
+fn documentation_site(workspace: &Workspace) -> Result<Finding, Failure> {
+    let unlisted = book::unlisted(workspace)?;
+    Ok(match book::build(workspace, false)? {
+        Site::Built { breaches } => verdict([unlisted, breaches].concat()),
+        Site::NotBuilt(why) => match verdict(unlisted) {
+            Finding::Good => Finding::Partly(format!("the site wasn't built: {why}")),
+            other => other,
+        },
+    })
 }
 
 fn dependency_law(workspace: &Workspace) -> Result<Finding, Failure> {
