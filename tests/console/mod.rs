@@ -67,6 +67,14 @@ fn all_pages_are_reached_by_eye_ear_finger_and_key() {
 }
 
 #[test]
+fn ten_thousand_volumes_and_a_thousand_drives_scroll_smoothly() {
+    need_browser!();
+    let ring = ring();
+    ring.ask(1, &["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
+    print!("{}", program::run_within(&mut browse(&ring, "large.mjs"), LIMIT).succeeded());
+}
+
+#[test]
 fn changes_in_the_browser_are_what_commands_see() {
     need_browser!();
     crate::need!("qemu-nbd");
