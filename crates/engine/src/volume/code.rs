@@ -1,6 +1,6 @@
 //! Comparison of an erasure code with the data that it's of, step by step: who asks knows how far it is, and goes on after anything.
 
-use super::access::in_volume;
+use super::read_write::in_volume;
 use super::{Map, Volume};
 use crate::column::Blocks;
 use crate::servers::seat::Seated;

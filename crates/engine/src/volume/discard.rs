@@ -1,7 +1,7 @@
 //! Zeros and discards: dealt out to a volume's columns, and cut into steps.
 
-use super::access::{in_volume, migrated};
 use super::operation::{Clear, Status, Zero};
+use super::read_write::{in_volume, migrated};
 use super::{Map, Volume};
 use crate::column::zero::{STEP, ZEROS_STEP};
 use crate::servers::reach::{Again, Undone};

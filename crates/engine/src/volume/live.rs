@@ -13,8 +13,8 @@
 //!    was so. The end of the import is another revision, and so is an operator's word that what was lost is given up: it's copied from the
 //!    beginning on then. Nobody takes a block for one that isn't copied that was discarded after the end, or one for a hole that was lost.
 
-use super::access::MOMENT;
 use super::operation::Fill;
+use super::read_write::MOMENT;
 use super::{Run, Volume, Within};
 use crate::servers::reach::Undone;
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Data of a volume that only failed drives had: requests for it fail, until an operator has older copies served.
 
 use super::Volume;
-use super::access::in_volume;
+use super::read_write::in_volume;
 use crate::column::members::health::Lost;
 use crate::servers::seat::{Seat, Seated};
 use std::ops::Range;

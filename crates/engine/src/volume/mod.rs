@@ -1,6 +1,5 @@
 //! A volume: its record. A volume and its clones share their map.
 
-mod access;
 mod code;
 mod copies;
 mod discard;
@@ -10,6 +9,7 @@ mod lost;
 mod map;
 pub(crate) mod migrating;
 pub(crate) mod operation;
+mod read_write;
 mod reclaiming;
 mod secrecy;
 mod status;
