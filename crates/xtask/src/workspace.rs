@@ -48,10 +48,16 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Cargo, as it runs us, in the root of the workspace.
+    /// Cargo, in the root of the workspace, with the environment of who runs us: what cargo adds for a program that it runs would have it
+    /// build crates again whose build scripts look at that, as ring's does, and all that is built on them.
     pub fn cargo(&self) -> Command {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(&self.root);
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(is_of_a_run) {
+                cargo.env_remove(name);
+            }
+        }
         cargo
     }
 
@@ -106,6 +112,11 @@ impl Workspace {
     pub fn binary(&self, name: &str) -> Result<PathBuf, Failure> {
         build_binary(&mut self.cargo(), name)
     }
+}
+
+/// Whether cargo sets this variable for a program that it runs.
+fn is_of_a_run(name: &str) -> bool {
+    name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")
 }
 
 /// Builds one binary with a cargo that stands in the root of a workspace. Not by its package alone: then the dependencies
@@ -171,6 +182,16 @@ fn programs(messages: &str) -> Result<Vec<Program>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Story: the command for the tests built ring, and so all of ours that is above it, once more after `cargo run` had.
+    #[test]
+    fn cargo_is_called_without_what_it_sets_for_programs() {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "tests are run as cargo does");
+        let workspace = Workspace { root: "/".into(), target: PathBuf::new() };
+        let cargo = workspace.cargo();
+        let removed: Vec<_> = cargo.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        assert!(removed.contains(&std::ffi::OsStr::new("CARGO_MANIFEST_DIR")), "{removed:?}");
+    }
 
     #[test]
     fn programs_are_found_among_cargos_messages() {
