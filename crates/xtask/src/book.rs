@@ -69,9 +69,19 @@ pub fn build(workspace: &Workspace, install: bool) -> Result<Site, Failure> {
         breaches.push(format!("mdbook: {}", said.trim_end()));
     }
     if breaches.is_empty() {
+        call_readmes_by_their_names(&site)?;
         breaches = broken_links(&pages(&site)?, &|file| file.is_file());
     }
     Ok(Site::Built { breaches })
+}
+
+/// mdBook makes `index.html` of a README, and leads links to `README.html`.
+fn call_readmes_by_their_names(site: &Path) -> Result<(), Failure> {
+    for page in pages(site)?.into_keys().filter(|page| page.ends_with("index.html")) {
+        let other = page.with_file_name("README.html");
+        std::fs::copy(&page, &other).map_err(Failure::file(&other))?;
+    }
+    Ok(())
 }
 
 /// The pages of `docs/` that the table of contents has not, or twice, and what it has that is no page.
@@ -125,6 +135,9 @@ fn broken_links(pages: &BTreeMap<PathBuf, String>, is_file: &dyn Fn(&Path) -> bo
         pages.iter().map(|(page, text)| (page.as_path(), values(text, "id").collect())).collect();
     let mut broken = BTreeSet::new();
     for (page, text) in pages {
+        if page.ends_with("404.html") {
+            continue; // its links are from the root of where the site will be
+        }
         for link in values(text, "href").chain(values(text, "src")) {
             if link.contains(':') || link.starts_with("//") {
                 continue; // elsewhere
