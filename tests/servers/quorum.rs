@@ -152,6 +152,21 @@ fn what_a_quorum_layout_cannot_do_is_refused_by_name() {
 }
 
 #[test]
+fn a_quorum_volume_is_copied_to_another_layout_and_back() {
+    let ring = Ring::up(3);
+    make(&ring, "v", "quorum:1/3,t=1,async");
+    let bytes = noise(57, 4 * MIB);
+    ring.connect(1, "v").write(0, &bytes).expect("written");
+    let at = |name: &str| format!("nbd+unix:///{name}?socket={}", ring.data(1).join("nbd.sock").display());
+    let live = ["volume", "import", "m", "--live", "--layout", "mirror:2", "--from", &at("v")];
+    ring.ask(1, &live).succeeded();
+    assert!(ring.connect(2, "m").read(0, bytes.len() as u32).expect("read") == bytes);
+    ring.ask(1, &["volume", "rm", "v"]).succeeded();
+    ring.ask(1, &["volume", "import", "v", "--layout", "quorum:1/3,t=1,async", "--from", &at("m")]).succeeded();
+    assert!(ring.connect(3, "v").read(0, bytes.len() as u32).expect("read") == bytes);
+}
+
+#[test]
 fn fragments_of_a_quorum_move_to_added_drives_and_off_drained_ones() {
     let ring = Ring::up(4);
     make(&ring, "v", "quorum:1/3,t=1,async");

@@ -396,7 +396,7 @@ pub enum Refusal {
     CannotLeave(String),
     #[error("volume '{0}' is being flattened: clone it when that is done, or cancel that")]
     Flattening(String),
-    #[error("volume '{volume}' has layout {layout}: {what} for it in this version")]
+    #[error("volume '{volume}' has layout {layout}, for which in this version {what}")]
     NotOfQuorum { volume: String, layout: String, what: String },
     #[error("layout {0}: sync isn't available in this version, only async")]
     SyncQuorum(String),

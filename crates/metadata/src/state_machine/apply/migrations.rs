@@ -53,9 +53,13 @@ impl Draft {
             None if goes.is_all => volume.layout.clone(),
             None => goes.source.layout.clone(),
         };
-        self.check_not_of_quorum(&volume, "there's no way to another layout")?;
+        let copied = "there's no way to another layout; `tepal volume import NEW --live --layout LAYOUT --from nbd://...`, with the \
+                      address of this volume, makes another volume of it that is used at once";
+        self.check_not_of_quorum(&volume, copied)?;
         if layout.quorum().is_some() {
-            let what = "there's no way to a quorum layout".to_owned();
+            let what = "there's no way to a quorum layout; `tepal volume import NEW --layout LAYOUT --from nbd://...`, with the \
+                        address of this volume, copies it"
+                .to_owned();
             return Err(Refusal::NotOfQuorum { volume: name.to_owned(), layout: volume.layout.to_string(), what });
         }
         self.check_not_going(&volume, name)?;
