@@ -9,6 +9,7 @@ use crate::damage::union;
 use axum::Json;
 use axum::extract::State;
 use ring::digest;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, VolumeHealth};
@@ -47,15 +48,17 @@ async fn as_far_as_known(context: &Context, scope: Scope, name: &str) -> Result<
     let volume = volumes::served(context, name).await?;
     let range = |range: std::ops::Range<u64>| Range { offset: range.start, length: range.end - range.start };
     let mut ranges: Vec<Range> = volume.lost().into_iter().map(range).collect();
-    let mut unsettled = is_unsettled(&volume.health(), &context.parts.metadata.state());
+    let mut waits_for = unheard(&volume.health(), &context.parts.metadata.state());
     if scope == Scope::Cluster {
         let others = context.ask_others::<Loss>(&path(route::VOLUME_LOSS, name)).await;
         let state = context.parts.metadata.state();
         let is_down = |server| state.servers.get(server).is_none_or(|record| record.state == ServerState::Down);
-        unsettled |= others.iter().any(|(server, said)| said.is_none() && !is_down(server));
-        let others: Vec<Loss> = others.into_iter().filter_map(|(_, said)| said).collect();
-        unsettled |= others.iter().any(|said| said.unsettled);
-        ranges.extend(others.into_iter().flat_map(|said| said.ranges));
+        let silent = others.iter().filter(|(server, said)| said.is_none() && !is_down(server));
+        waits_for.extend(silent.map(|(server, _)| format!("server {server}")));
+        for said in others.into_iter().filter_map(|(_, said)| said) {
+            waits_for.extend(said.waits_for);
+            ranges.extend(said.ranges);
+        }
     }
     let mut ranges = union(ranges);
     let bytes = ranges.iter().map(|range| range.length).sum();
@@ -63,18 +66,31 @@ async fn as_far_as_known(context: &Context, scope: Scope, name: &str) -> Result<
     if scope == Scope::Cluster {
         ranges.truncate(MOST_RANGES);
     }
-    Ok(Loss { volume: name.to_owned(), bytes, ranges, unsettled, tag })
+    let waits_for: Vec<String> = waits_for.into_iter().collect();
+    Ok(Loss { volume: name.to_owned(), bytes, ranges, unsettled: !waits_for.is_empty(), waits_for, tag })
 }
 
-/// Whether drives that are here are yet to be heard, or to be led.
-fn is_unsettled(health: &VolumeHealth, state: &ClusterState) -> bool {
-    let is_here = |drive: &DriveId| state.drives.get(drive).is_some_and(|record| record.state.takes_writes());
-    health.troubles().iter().any(|trouble| match trouble {
-        Trouble::LedAnew { .. } | Trouble::Behind { regions: 0, .. } => true,
-        Trouble::AllWaits { drives } => drives.iter().any(is_here),
-        Trouble::Away { drive } => is_here(drive),
-        _ => false,
-    })
+/// The drives that are here and yet to be heard, or to be led.
+fn unheard(health: &VolumeHealth, state: &ClusterState) -> BTreeSet<String> {
+    let is_here = |drive: &&DriveId| state.drives.get(*drive).is_some_and(|record| record.state.takes_writes());
+    let mut unheard = BTreeSet::new();
+    for trouble in health.troubles() {
+        let drives = match trouble {
+            Trouble::LedAnew { .. } => {
+                unheard.insert("a server that begins to lead a part of it".to_owned());
+                continue;
+            }
+            Trouble::Behind { drive, regions: 0 } => {
+                unheard.insert(format!("drive {drive}"));
+                continue;
+            }
+            Trouble::AllWaits { drives } => &drives[..],
+            Trouble::Away { drive } => std::slice::from_ref(drive),
+            _ => continue,
+        };
+        unheard.extend(drives.iter().filter(is_here).map(|drive| format!("drive {drive}")));
+    }
+    unheard
 }
 
 /// Answered with what was lost, once all servers act by that. Nothing is accepted but what was shown.
@@ -92,9 +108,9 @@ pub async fn accept(
         let loss = known(&context, scope, &name.0).await?;
         if loss.unsettled {
             let text = format!(
-                "nobody can say yet what of volume '{}' is lost, as some server hasn't answered or some drive hasn't been heard: ask \
-                 again",
-                name.0
+                "nobody can say yet what of volume '{}' is lost, as these haven't been heard: {}; ask again",
+                name.0,
+                loss.waits_for.join(", ")
             );
             return Err(Failure::new(ErrorKind::Unavailable, text));
         }

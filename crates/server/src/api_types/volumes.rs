@@ -409,6 +409,9 @@ pub struct Loss {
     /// Drives that are here have yet to say what they hold: it may be more.
     #[serde(default)]
     pub unsettled: bool,
+    /// Who hasn't been heard of that yet: drives and servers, by name.
+    #[serde(default)]
+    pub waits_for: Vec<String>,
     /// Another one if anything else is lost.
     #[serde(default)]
     pub tag: String,
