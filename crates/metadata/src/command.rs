@@ -20,7 +20,7 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
 /// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, commands under
-/// conditions, ranges of volumes that have layouts of their own, live imports, quorum layouts, and what is given up of erasure codes.
+/// conditions, ranges of volumes that have layouts of their own, live imports, quorum layouts, what is given up of erasure codes, and volumes that are made for imports.
 pub const VERSION: u32 = 15;
 
 /// From this version on volumes have quorum layouts.
@@ -99,6 +99,9 @@ const JOIN_TOKENS: u32 = 15;
 
 /// From this version on, volumes may be used while they are imported. Builds before would read what isn't there yet as zeros.
 const LIVE_IMPORTS: u32 = 15;
+
+/// From this version on, a volume may be incomplete from its creation on.
+const CREATED_FOR_IMPORT: u32 = 15;
 
 /// From this version on, there are schedules.
 const SCHEDULES: u32 = 15;
@@ -311,6 +314,13 @@ pub enum Command {
         /// The pool's, if not given.
         layout: Option<String>,
         pool: String,
+    },
+    /// Adds a volume that is incomplete from the first on: an import is to write to it.
+    CreateForImport {
+        /// [`Command::CreateVolume`] or [`Command::CreateEncrypted`].
+        create: Box<Command>,
+        /// As of [`Command::NoteImport`].
+        import: u64,
     },
     /// Makes the volume larger or smaller.
     ResizeVolume {
@@ -646,7 +656,8 @@ impl Command {
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::BeginMigration { range: Some(_), .. } => RANGES,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
-            Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
+            Command::CreateForImport { .. } => CREATED_FOR_IMPORT, // none of what it creates is newer
+            Command::Live(_) => LIVE_IMPORTS,                      // the same
             _ if self.is_of_realm() => REALM,
             Command::RemoveServer { .. }
             | Command::RemoveIdentity { .. }
@@ -749,7 +760,8 @@ impl Command {
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
             AddAuthority, AddDrive, AddIdentity, AddJoinToken, BeginMigration, CloneVolume, CreateEncrypted,
-            CreatePool, CreateSnapshot, CreateVolume, Grant, GrantOn, LimitIdentity, LimitVolume, Received, Schedule,
+            CreateForImport, CreatePool, CreateSnapshot, CreateVolume, Grant, GrantOn, LimitIdentity, LimitVolume,
+            Received, Schedule,
         };
         if let Command::Once { command, .. } | Command::IfMatch { command, .. } = self {
             return command.lengthens();
@@ -774,6 +786,7 @@ impl Command {
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
                 | CreateEncrypted { .. }
+                | CreateForImport { .. }
                 | Received { .. }
                 | Command::Live(LiveCommand::Import { .. })
                 | Schedule(ScheduleCommand::Create { .. } | ScheduleCommand::Take { .. })

@@ -182,6 +182,7 @@ impl Wanted<'_> {
             pool: pool.clone(),
             key: self.parameters.key.clone(),
             plain: false,
+            import: None,
         };
         driver.cluster.create_volume(&asked).map_err(|failure| match failure.is_not_found() {
             // It's a parameter that is wrong; what wasn't found is no thing that the call is about.

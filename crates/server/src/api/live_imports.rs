@@ -38,7 +38,7 @@ pub async fn begin(
         let error = format!("{from} has {}, which don't fit into {}", Size(length), Size(size));
         return Err(Failure::new(ErrorKind::BadRequest, error));
     }
-    let volume = CreateVolume { name: name.clone(), size, layout, pool, key, plain: false };
+    let volume = CreateVolume { name: name.clone(), size, layout, pool, key, plain: false, import: None };
     let create = creating::to_create(&context, who.as_deref(), volume).await?;
     creating::made(&context, &name, Command::Live(LiveCommand::Import { create: Box::new(create), from, length })).await
 }
