@@ -28,6 +28,23 @@ struct Old {
 
 impl Old {
     fn new(folder: &Path, content: &[u8], rate: u64) -> Old {
+        let mut old = Old::made(folder, content, rate);
+        old.start();
+        old
+    }
+
+    /// One that refuses all but whole blocks of 64 KiB.
+    fn in_blocks(folder: &Path, content: &[u8]) -> Old {
+        let mut old = Old::made(folder, content, 0);
+        let mut command = program::command("nbdkit", ["--foreground", "--readonly", "--filter=blocksize-policy", "-U"]);
+        command.arg(old.socket()).arg("file").arg(old.folder.join("old.raw"));
+        command.args(["blocksize-minimum=64K", "blocksize-preferred=64K", "blocksize-error-policy=error"]);
+        old.server = Some(program::spawn(&mut command));
+        old.wait();
+        old
+    }
+
+    fn made(folder: &Path, content: &[u8], rate: u64) -> Old {
         let file = File::create(folder.join("old.raw")).expect("space");
         file.set_len(content.len() as u64).expect("space");
         for (piece, at) in content.chunks(64 << 10).zip((0..).step_by(64 << 10)) {
@@ -35,9 +52,7 @@ impl Old {
                 file.write_all_at(piece, at).expect("space");
             }
         }
-        let mut old = Old { folder: folder.to_owned(), rate, server: None };
-        old.start();
-        old
+        Old { folder: folder.to_owned(), rate, server: None }
     }
 
     fn start(&mut self) {
@@ -48,6 +63,10 @@ impl Old {
         let disk = self.folder.join("old.raw");
         command.arg(format!("driver=throttle,throttle-group=t,file.driver=file,file.filename={}", disk.display()));
         self.server = Some(program::spawn(&mut command));
+        self.wait();
+    }
+
+    fn wait(&self) {
         until("the old place to answer", LONG, || std::os::unix::net::UnixStream::connect(self.socket()).ok());
     }
 
@@ -286,6 +305,21 @@ fn what_a_lost_drive_had_comes_from_the_old_place_again() {
     until_whole(|| cluster.volume("v"));
     old.kill();
     assert!(bytes(&cluster, "v") == expected);
+}
+
+/// Story: a server wanted to be read in blocks of 64 KiB. A plain import failed, and so did clients of a live one, which waited for ever.
+#[test]
+fn an_old_place_is_read_in_blocks_as_large_as_it_says() {
+    need!("nbdkit");
+    let cluster = Plan::default().up();
+    let old = Old::in_blocks(cluster.folder(), &content());
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    let (mut client, mut disk) = (Client::new(9), cluster.connect("v"));
+    (0..60).for_each(|_| client.acts(&mut disk));
+    until_whole(|| cluster.volume("v"));
+    assert!(bytes(&cluster, "v") == client.model);
+    cluster.tepal(&["volume", "import", "w", "--from", &old.address(), "--verify"]).succeeded();
+    assert!(bytes(&cluster, "w") == content());
 }
 
 /// Clients at three servers, of which one after the other is killed.
