@@ -1,6 +1,6 @@
 //! Volumes that are used while they are imported, from a place that is slow, stands still, and goes away.
 
-use super::{MIB, bytes};
+use super::{MIB, Piped, bytes};
 use crate::cluster::{Cluster, Plan};
 use crate::encryption::{count, create_key};
 use crate::nbd::{Nbd, mixed, noise};
@@ -256,6 +256,10 @@ fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
     assert_eq!(disk.read((40 * MIB) as u64, 4096).expect("it's here"), [5; 4096]);
     let shown = cluster.tepal(&["volume", "show", "v"]).succeeded();
     assert!(shown.contains("is cancelled"), "{shown}");
+    for form in ["raw", "tepal", "rbd-diff"] {
+        let error = Piped::start(&cluster, &["volume", "export", "v", "--as", form]).end().failed();
+        assert!(error.contains("only partly here") && error.contains("`tepal volume resume v`"), "{form}: {error}");
+    }
     cluster.tepal(&["volume", "resume", "v"]).succeeded();
     until_whole(|| cluster.volume("v"));
     old.kill();
@@ -269,6 +273,21 @@ fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
     );
     let error = cluster.tepal(&["volume", "import", "w", "--from", "disk.qcow2", "--live"]).refused(1);
     assert!(error.contains("qemu-nbd"), "{error}");
+}
+
+/// Story: an export waited for what doesn't come any more.
+#[test]
+fn an_export_ends_when_the_live_import_is_cancelled_meanwhile() {
+    need!("qemu-nbd");
+    let cluster = Plan::default().up();
+    let old = Old::new(cluster.folder(), &content(), SLOW);
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    cluster.tepal(&["volume", "pause", "v"]).succeeded();
+    let mut export = Piped::start(&cluster, &["volume", "export", "v"]);
+    assert!(export.take(MIB) == content()[..MIB]);
+    cluster.tepal(&["volume", "cancel", "v"]).succeeded();
+    let error = export.end().failed();
+    assert!(error.contains("only partly here") && error.contains("`tepal volume resume v`"), "{error}");
 }
 
 /// Story: what had been copied to a drive that failed for good was zeros once its loss was accepted, and the old place had it.

@@ -36,6 +36,9 @@ const HELLO: Duration = Duration::from_secs(10);
 /// Before it's connected to anew, the first time and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
+/// Of bytes that weren't copied before the import was cancelled.
+pub const CANCELLED: &str = "its import was cancelled, and this part of the volume isn't here";
+
 /// Why an export can't be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -227,7 +230,7 @@ impl Source {
         tokio::select! {
             biased;
             ended = ended => match ended.map(|stage| *stage) {
-                Ok(Stage::Cancelled) => Err(refused("its import was cancelled, and this part of the volume isn't here".to_owned())),
+                Ok(Stage::Cancelled) => Err(refused(CANCELLED.to_owned())),
                 _ => Err(IoError::Fenced),
             },
             told = answered => told.map_err(|said| {

@@ -66,6 +66,11 @@ pub enum TransferError {
          far it is"
     )]
     LiveHalfway { name: String, reason: String },
+    #[error(
+        "volume '{0}' is only partly here: its live import was cancelled, and what wasn't copied can't be read; `tepal volume resume {0}` has \
+         it go on"
+    )]
+    LiveCancelled(String),
     #[error(transparent)]
     Rbd(Box<RbdError>),
     #[error("{address}: {error}")]
@@ -285,6 +290,9 @@ pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Re
     let source = Source::find(client, &name)?;
     if source.is_incomplete && !force {
         return Err(TransferError::of_a_part(source.name.volume().to_owned(), source.replica_of.clone()).into());
+    }
+    if source.is_cancelled {
+        return Err(TransferError::LiveCancelled(source.name.volume().to_owned()).into());
     }
     let reader = Reader::new(&source, keep_going)?;
     match (since, form) {
