@@ -249,6 +249,8 @@ fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
         let error = cluster.tepal(refused).refused(1);
         assert!(error.contains("volume 'v' is still being imported") || error.contains("exists already"), "{error}");
     }
+    let error = cluster.tepal(&["volume", "rate", "v", "1M"]).refused(1);
+    assert!(error.contains("imported live") && error.contains("`tepal volume pause v`"), "{error}");
     cluster.tepal(&["volume", "cancel", "v"]).succeeded();
     let mut disk = cluster.connect("v");
     disk.write((40 * MIB) as u64, &[5; 4096]).expect("it's a place of its own");
