@@ -20,7 +20,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
 /// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, commands under
-/// conditions, ranges of volumes that have layouts of their own, live imports, quorum layouts, what is given up of erasure codes, and volumes that are made for imports.
+/// conditions, ranges of volumes that have layouts of their own, live imports, volumes made for imports, quorum layouts, and what is given
+/// up of erasure codes.
 pub const VERSION: u32 = 15;
 
 /// From this version on volumes have quorum layouts.
@@ -97,11 +98,9 @@ pub(crate) const REALM: u32 = 15;
 /// From this version on, servers may join by tokens.
 const JOIN_TOKENS: u32 = 15;
 
-/// From this version on, volumes may be used while they are imported. Builds before would read what isn't there yet as zeros.
+/// From this version on, volumes may be made as incomplete ones, and be used while they are imported. Builds before would read what isn't
+/// there yet as zeros.
 const LIVE_IMPORTS: u32 = 15;
-
-/// From this version on, a volume may be incomplete from its creation on.
-const CREATED_FOR_IMPORT: u32 = 15;
 
 /// From this version on, there are schedules.
 const SCHEDULES: u32 = 15;
@@ -315,13 +314,8 @@ pub enum Command {
         layout: Option<String>,
         pool: String,
     },
-    /// Adds a volume that is incomplete from the first on: an import is to write to it.
-    CreateForImport {
-        /// [`Command::CreateVolume`] or [`Command::CreateEncrypted`].
-        create: Box<Command>,
-        /// As of [`Command::NoteImport`].
-        import: u64,
-    },
+    /// As [`Command::CreateVolume`] or [`Command::CreateEncrypted`], of a volume that is incomplete from the first on.
+    CreateForImport { create: Box<Command>, import: u64 },
     /// Makes the volume larger or smaller.
     ResizeVolume {
         name: String,
@@ -656,8 +650,7 @@ impl Command {
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::BeginMigration { range: Some(_), .. } => RANGES,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
-            Command::CreateForImport { .. } => CREATED_FOR_IMPORT, // none of what it creates is newer
-            Command::Live(_) => LIVE_IMPORTS,                      // the same
+            Command::CreateForImport { .. } | Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
             _ if self.is_of_realm() => REALM,
             Command::RemoveServer { .. }
             | Command::RemoveIdentity { .. }

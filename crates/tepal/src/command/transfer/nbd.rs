@@ -458,7 +458,7 @@ impl Connection {
     }
 }
 
-/// The same runs, but of whole blocks: one that isn't all zeros counts as data. They begin where the bytes do, which may end within a block.
+/// The same runs, but of whole blocks: one that isn't all zeros counts as data. They begin where the bytes do, which may end within one.
 fn in_blocks(runs: &VecDeque<(u64, bool)>, bytes: Range<u64>, block: u64) -> VecDeque<(u64, bool)> {
     let (mut told, mut at, mut found) = (bytes.start, bytes.start, VecDeque::new());
     for (length, is_zero) in runs {
