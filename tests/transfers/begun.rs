@@ -81,6 +81,9 @@ fn of_volume(cluster: &Cluster, arguments: &[&str], relay: Option<&Relay>) -> Pi
     Piped::of(command)
 }
 
+/// What begins, its input, and what holds what of that in the end.
+type Case<'a> = (&'a [&'a str], Vec<u8>, &'a str, Vec<u8>);
+
 /// Story: an import was killed just after it had made its volume. That was whole by what everybody said, had nothing but zeros, and
 /// `--resume` refused it.
 #[test]
@@ -92,7 +95,7 @@ fn a_volume_just_made_by_a_killed_command_is_incomplete_and_goes_on() {
     here.tepal(&["snapshot", "create", "z@a"]).succeeded();
     let (sent, _) = of_volume(&here, &["send", "z"], None).end().succeeded();
     let last_night = nights().pop().expect("some").1;
-    let cases: [(&[&str], Vec<u8>, &str, Vec<u8>); 3] = [
+    let cases: [Case<'_>; 3] = [
         (&["import", "v", "--size", "8M"], image.clone(), "v", image.clone()),
         (&["import", "v"], stream("nights.image"), "v@fri", last_night),
         (&["receive", "v"], sent, "v@a", image),

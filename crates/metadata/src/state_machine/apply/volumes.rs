@@ -66,7 +66,17 @@ impl Draft {
         Ok(Reply::VolumeCreated { id, map })
     }
 
-    pub(super) fn create_for_import(&mut self, create: &Command, import: u64) -> Result<Reply, Refusal> {
+    /// Of commands about imports; others are refused.
+    pub(super) fn carry_out_of_import(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        match command {
+            Command::CreateForImport { create, import } => self.create_for_import(create, *import),
+            Command::NoteImport { name, import, done } => self.note_import(name, *import, *done),
+            Command::FinishImport { name, import } => self.finish_import(name, *import),
+            _ => Err(Refusal::NoAuthority),
+        }
+    }
+
+    fn create_for_import(&mut self, create: &Command, import: u64) -> Result<Reply, Refusal> {
         let created = self.carry_out(create)?;
         if let Reply::VolumeCreated { id, .. } = created {
             let mut volume = self.volume_by_id(id)?;
@@ -150,7 +160,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
+    fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
         self.check_not_live(&volume)?;
@@ -163,7 +173,7 @@ impl Draft {
         Ok(Reply::Done)
     }
 
-    pub(super) fn finish_import(&mut self, name: &str, import: u64) -> Result<Reply, Refusal> {
+    fn finish_import(&mut self, name: &str, import: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
         self.check_not_live(&volume)?;
@@ -293,6 +303,11 @@ impl Draft {
     fn volume_by_id(&self, id: VolumeId) -> Result<VolumeRecord, Refusal> {
         self.state.volumes.get(&id).map(|record| VolumeRecord::clone(record)).ok_or(Refusal::NoVolumeId(id))
     }
+}
+
+/// What [`Draft::carry_out_of_import`] carries out.
+pub(super) fn is_of_import(command: &Command) -> bool {
+    matches!(command, Command::CreateForImport { .. } | Command::NoteImport { .. } | Command::FinishImport { .. })
 }
 
 /// Whether a volume of this layout may be so long.
