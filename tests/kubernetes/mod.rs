@@ -9,6 +9,7 @@ mod many;
 mod sanity;
 mod sources;
 mod stories;
+mod targets;
 
 /// As the driver has it: its own copy of the specification.
 #[allow(dead_code, clippy::all, clippy::too_many_lines)]

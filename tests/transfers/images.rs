@@ -86,6 +86,16 @@ fn an_image_through_a_pipe_is_imported_whatever_its_format() {
     assert!(bytes(&cluster, "v") == content);
 }
 
+/// Story: the size was too small for the file, and the error spoke of standard input, when all that fitted was written.
+#[test]
+fn a_size_that_is_too_small_is_refused_at_once() {
+    let (cluster, raw, _) = with_image();
+    let raw = raw.to_str().expect("our own path");
+    let error = import(&cluster, "v", raw, &["--size", "64M"]).refused(1);
+    assert!(error.contains(&format!("{raw} has {SIZE} bytes, and --size says 67108864")), "{error}");
+    assert!(cluster.ask(&["volume", "ls"]).as_array().expect("a list").is_empty(), "nothing is made");
+}
+
 #[test]
 fn other_files_are_read_only_where_that_is_said() {
     crate::need!("qemu-img", "qemu-nbd");

@@ -1,6 +1,6 @@
 //! Volumes that are used while they are imported, from a place that is slow, stands still, and goes away.
 
-use super::{MIB, bytes};
+use super::{MIB, Piped, bytes};
 use crate::cluster::{Cluster, Plan};
 use crate::encryption::{count, create_key};
 use crate::nbd::{Nbd, mixed, noise};
@@ -28,6 +28,23 @@ struct Old {
 
 impl Old {
     fn new(folder: &Path, content: &[u8], rate: u64) -> Old {
+        let mut old = Old::made(folder, content, rate);
+        old.start();
+        old
+    }
+
+    /// One that refuses all but whole blocks of 64 KiB.
+    fn in_blocks(folder: &Path, content: &[u8]) -> Old {
+        let mut old = Old::made(folder, content, 0);
+        let mut command = program::command("nbdkit", ["--foreground", "--readonly", "--filter=blocksize-policy", "-U"]);
+        command.arg(old.socket()).arg("file").arg(old.folder.join("old.raw"));
+        command.args(["blocksize-minimum=64K", "blocksize-preferred=64K", "blocksize-error-policy=error"]);
+        old.server = Some(program::spawn(&mut command));
+        old.wait();
+        old
+    }
+
+    fn made(folder: &Path, content: &[u8], rate: u64) -> Old {
         let file = File::create(folder.join("old.raw")).expect("space");
         file.set_len(content.len() as u64).expect("space");
         for (piece, at) in content.chunks(64 << 10).zip((0..).step_by(64 << 10)) {
@@ -35,9 +52,7 @@ impl Old {
                 file.write_all_at(piece, at).expect("space");
             }
         }
-        let mut old = Old { folder: folder.to_owned(), rate, server: None };
-        old.start();
-        old
+        Old { folder: folder.to_owned(), rate, server: None }
     }
 
     fn start(&mut self) {
@@ -48,6 +63,10 @@ impl Old {
         let disk = self.folder.join("old.raw");
         command.arg(format!("driver=throttle,throttle-group=t,file.driver=file,file.filename={}", disk.display()));
         self.server = Some(program::spawn(&mut command));
+        self.wait();
+    }
+
+    fn wait(&self) {
         until("the old place to answer", LONG, || std::os::unix::net::UnixStream::connect(self.socket()).ok());
     }
 
@@ -230,6 +249,8 @@ fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
         let error = cluster.tepal(refused).refused(1);
         assert!(error.contains("volume 'v' is still being imported") || error.contains("exists already"), "{error}");
     }
+    let error = cluster.tepal(&["volume", "rate", "v", "1M"]).refused(1);
+    assert!(error.contains("imported live") && error.contains("`tepal volume pause v`"), "{error}");
     cluster.tepal(&["volume", "cancel", "v"]).succeeded();
     let mut disk = cluster.connect("v");
     disk.write((40 * MIB) as u64, &[5; 4096]).expect("it's a place of its own");
@@ -237,6 +258,10 @@ fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
     assert_eq!(disk.read((40 * MIB) as u64, 4096).expect("it's here"), [5; 4096]);
     let shown = cluster.tepal(&["volume", "show", "v"]).succeeded();
     assert!(shown.contains("is cancelled"), "{shown}");
+    for form in ["raw", "tepal", "rbd-diff"] {
+        let error = Piped::start(&cluster, &["volume", "export", "v", "--as", form]).end().failed();
+        assert!(error.contains("only partly here") && error.contains("`tepal volume resume v`"), "{form}: {error}");
+    }
     cluster.tepal(&["volume", "resume", "v"]).succeeded();
     until_whole(|| cluster.volume("v"));
     old.kill();
@@ -250,6 +275,21 @@ fn what_is_cancelled_is_told_of_and_can_go_on_after_all() {
     );
     let error = cluster.tepal(&["volume", "import", "w", "--from", "disk.qcow2", "--live"]).refused(1);
     assert!(error.contains("qemu-nbd"), "{error}");
+}
+
+/// Story: an export waited for what doesn't come any more.
+#[test]
+fn an_export_ends_when_the_live_import_is_cancelled_meanwhile() {
+    need!("qemu-nbd");
+    let cluster = Plan::default().up();
+    let old = Old::new(cluster.folder(), &content(), SLOW);
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    cluster.tepal(&["volume", "pause", "v"]).succeeded();
+    let mut export = Piped::start(&cluster, &["volume", "export", "v"]);
+    assert!(export.take(MIB) == content()[..MIB]);
+    cluster.tepal(&["volume", "cancel", "v"]).succeeded();
+    let error = export.end().failed();
+    assert!(error.contains("only partly here") && error.contains("`tepal volume resume v`"), "{error}");
 }
 
 /// Story: what had been copied to a drive that failed for good was zeros once its loss was accepted, and the old place had it.
@@ -286,6 +326,21 @@ fn what_a_lost_drive_had_comes_from_the_old_place_again() {
     until_whole(|| cluster.volume("v"));
     old.kill();
     assert!(bytes(&cluster, "v") == expected);
+}
+
+/// Story: a server wanted to be read in blocks of 64 KiB. A plain import failed, and so did clients of a live one, which waited for ever.
+#[test]
+fn an_old_place_is_read_in_blocks_as_large_as_it_says() {
+    need!("nbdkit");
+    let cluster = Plan::default().up();
+    let old = Old::in_blocks(cluster.folder(), &content());
+    import(&cluster, &old, &["--layout", "mirror:2"]).succeeded();
+    let (mut client, mut disk) = (Client::new(9), cluster.connect("v"));
+    (0..60).for_each(|_| client.acts(&mut disk));
+    until_whole(|| cluster.volume("v"));
+    assert!(bytes(&cluster, "v") == client.model);
+    cluster.tepal(&["volume", "import", "w", "--from", &old.address(), "--verify"]).succeeded();
+    assert!(bytes(&cluster, "w") == content());
 }
 
 /// Clients at three servers, of which one after the other is killed.

@@ -1,6 +1,7 @@
 //! Images and differences on their way in and out, while what they come from or go to is renamed, removed, made again, rolled back or
 //! given another size.
 
+mod begun;
 mod damage;
 mod holds;
 mod holes;

@@ -25,7 +25,7 @@ const NIGHTS: [(&str, &[Did]); 5] = [
     ("fri", &[Size(MIB), Wrote(1_000_000, 4096, 6)]),
 ];
 
-fn stream(name: &str) -> Vec<u8> {
+pub fn stream(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("transfers/streams").join(name);
     std::fs::read(path).expect("kept")
 }
@@ -36,10 +36,10 @@ fn pattern(seed: usize, length: usize) -> Vec<u8> {
 }
 
 /// Names of snapshots, the oldest first, and what they hold.
-type Nights = Vec<(&'static str, Vec<u8>)>;
+pub type Nights = Vec<(&'static str, Vec<u8>)>;
 
 /// What a volume holds as each of these snapshots, in whole sectors.
-fn nights() -> Nights {
+pub fn nights() -> Nights {
     let mut content = Vec::new();
     let after = |(name, done): &(&'static str, &[Did])| {
         for did in *done {

@@ -26,6 +26,15 @@ impl Filesystem {
         }
     }
 
+    /// Bytes that a device has to have for one to be made.
+    pub fn least(self) -> u64 {
+        match self {
+            Filesystem::Ext4 => 0,
+            // What `mkfs.xfs` asks for from xfsprogs 5.19 on.
+            Filesystem::Xfs => 300 << 20,
+        }
+    }
+
     /// By what `mount` calls it.
     pub fn called(name: &str) -> Option<Filesystem> {
         [Filesystem::Ext4, Filesystem::Xfs].into_iter().find(|one| one.name() == name)

@@ -49,6 +49,13 @@ pub trait Machine: Send + Sync + 'static {
     /// If what is attached can't be looked at.
     fn device(&self, volume: &VolumeHandle) -> Result<Option<Device>, Failure>;
 
+    /// The devices that are served, and whose they are. No server is asked.
+    ///
+    /// # Errors
+    ///
+    /// If what is attached can't be looked at.
+    fn devices(&self) -> Result<Vec<(VolumeHandle, Device)>, Failure>;
+
     /// Takes the device away once what was written to it has reached the volume. Nothing, if it has none.
     ///
     /// # Errors

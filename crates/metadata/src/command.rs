@@ -20,7 +20,8 @@ use tepal_model::{ClusterId, DriveId, Epoch, Limits, MapId, ServerId, VolumeId};
 /// grow, 9 in which epoch a volume went on that was rolled back, 10 rollbacks that raise the volume's revision, 11 volumes with erasure
 /// codes, 12 volumes whose layouts name drives, and names of drives, 13 replicas of volumes of other clusters, and other
 /// drives in layouts, 14 identities and rights, 15 schedules, encrypted volumes, limits, tokens by which servers join, commands under
-/// conditions, ranges of volumes that have layouts of their own, live imports, quorum layouts, and what is given up of erasure codes.
+/// conditions, ranges of volumes that have layouts of their own, live imports, volumes made for imports, quorum layouts, and what is given
+/// up of erasure codes.
 pub const VERSION: u32 = 15;
 
 /// From this version on volumes have quorum layouts.
@@ -97,7 +98,8 @@ pub(crate) const REALM: u32 = 15;
 /// From this version on, servers may join by tokens.
 const JOIN_TOKENS: u32 = 15;
 
-/// From this version on, volumes may be used while they are imported. Builds before would read what isn't there yet as zeros.
+/// From this version on, volumes may be made as incomplete ones, and be used while they are imported. Builds before would read what isn't
+/// there yet as zeros.
 const LIVE_IMPORTS: u32 = 15;
 
 /// From this version on, there are schedules.
@@ -312,6 +314,8 @@ pub enum Command {
         layout: Option<String>,
         pool: String,
     },
+    /// As [`Command::CreateVolume`] or [`Command::CreateEncrypted`], of a volume that is incomplete from the first on.
+    CreateForImport { create: Box<Command>, import: u64 },
     /// Makes the volume larger or smaller.
     ResizeVolume {
         name: String,
@@ -646,7 +650,7 @@ impl Command {
             Command::CreateEncrypted { .. } | Command::RewrapKey { .. } => ENCRYPTION,
             Command::BeginMigration { range: Some(_), .. } => RANGES,
             Command::LimitVolume { .. } | Command::LimitIdentity { .. } => LIMITS,
-            Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
+            Command::CreateForImport { .. } | Command::Live(_) => LIVE_IMPORTS, // none of what it creates is newer
             _ if self.is_of_realm() => REALM,
             Command::RemoveServer { .. }
             | Command::RemoveIdentity { .. }
@@ -749,7 +753,8 @@ impl Command {
     pub(crate) fn lengthens(&self) -> bool {
         use Command::{
             AddAuthority, AddDrive, AddIdentity, AddJoinToken, BeginMigration, CloneVolume, CreateEncrypted,
-            CreatePool, CreateSnapshot, CreateVolume, Grant, GrantOn, LimitIdentity, LimitVolume, Received, Schedule,
+            CreateForImport, CreatePool, CreateSnapshot, CreateVolume, Grant, GrantOn, LimitIdentity, LimitVolume,
+            Received, Schedule,
         };
         if let Command::Once { command, .. } | Command::IfMatch { command, .. } = self {
             return command.lengthens();
@@ -774,6 +779,7 @@ impl Command {
                 | CreateSnapshot { .. }
                 | CreateVolume { .. }
                 | CreateEncrypted { .. }
+                | CreateForImport { .. }
                 | Received { .. }
                 | Command::Live(LiveCommand::Import { .. })
                 | Schedule(ScheduleCommand::Create { .. } | ScheduleCommand::Take { .. })

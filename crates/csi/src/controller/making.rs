@@ -2,7 +2,7 @@
 //!
 //! What was begun and not ended is ended by the next call of the same name: everything is looked up by names that follow from it.
 
-use crate::capability::Capability;
+use crate::capability::{Capability, Kind};
 use crate::cluster::ListedSnapshot;
 use crate::driver::Driver;
 use crate::failure::Failure;
@@ -37,10 +37,13 @@ enum Source {
 
 pub fn create(driver: &Driver, asked: &CreateVolumeRequest) -> Result<CreateVolumeResponse, Failure> {
     let called = names::of(names::given("the volume's name", &asked.name)?);
-    Capability::all(&asked.volume_capabilities)?;
+    let capabilities = Capability::all(&asked.volume_capabilities)?;
     parameters::none("a volume that can be modified", &asked.mutable_parameters)?;
     let source = asked.volume_content_source.as_ref().map(|source| Source::of(driver, source)).transpose()?;
     let (range, parameters) = (Range::of(asked.capacity_range.as_ref())?, Parameters::of(&asked.parameters)?);
+    if source.is_none() {
+        capabilities.iter().try_for_each(|capability| has_room_for(capability, range))?;
+    }
     let wanted = Wanted { called, range, parameters, source, asked };
     let _turn = driver.turns.take(wanted.called.clone())?;
     let _passing = match &wanted.source {
@@ -61,6 +64,19 @@ pub fn create(driver: &Driver, asked: &CreateVolumeRequest) -> Result<CreateVolu
     };
     let volume = answer(&volume, &handle, asked.volume_content_source.clone());
     Ok(CreateVolumeResponse { volume: Some(volume) })
+}
+
+/// Whether the filesystem can be made that is wanted on a blank volume.
+fn has_room_for(capability: &Capability, range: Range) -> Result<(), Failure> {
+    let Kind::Mount { filesystem: Some(filesystem), .. } = &capability.kind else { return Ok(()) };
+    let (size, least, name) = (range.size(None)?, filesystem.least(), filesystem.name());
+    match size < least {
+        true => Err(Failure::out_of_range(format!(
+            "the volume would have {size} bytes, and {name} needs {least} ({} MiB) at least",
+            least >> 20
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// A volume as the orchestrator has it. It's reached from everywhere.
@@ -182,6 +198,7 @@ impl Wanted<'_> {
             pool: pool.clone(),
             key: self.parameters.key.clone(),
             plain: false,
+            import: None,
         };
         driver.cluster.create_volume(&asked).map_err(|failure| match failure.is_not_found() {
             // It's a parameter that is wrong; what wasn't found is no thing that the call is about.

@@ -1,7 +1,7 @@
 //! A volume that has grown: its device follows, and its filesystem.
 
 use super::mounts::Mounts;
-use super::{filesystem, path};
+use super::{filesystem, path, readers};
 use crate::capability::Filesystem;
 use crate::driver::Driver;
 use crate::failure::Failure;
@@ -31,6 +31,7 @@ pub fn expand(driver: &Driver, asked: &NodeExpandVolumeRequest) -> Result<NodeEx
     let device = device.filter(|device| there.has(at, &device.path));
     let device = device.ok_or_else(|| Failure::not_found(format!("volume {handle} isn't at {}", at.display())))?;
     let size = grown(driver, &handle, &device, volume.size)?;
+    readers::follow_growth(&device.path)?;
     // A device that is shown as it is has none.
     let mounted = there.at(at).and_then(|mount| Filesystem::called(&mount.filesystem));
     if let Some(filesystem) = mounted.filter(|_| at.is_dir() && !device.read_only) {

@@ -12,6 +12,7 @@ mod expanding;
 mod filesystem;
 mod mounts;
 mod publishing;
+mod readers;
 mod staging;
 mod stats;
 mod tools;

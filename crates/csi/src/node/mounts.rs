@@ -1,5 +1,6 @@
 //! What is mounted where, as the kernel says it: the driver itself remembers nothing.
 
+use super::readers;
 use crate::failure::Failure;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -61,17 +62,23 @@ impl Mounts {
         self.0.iter().rev().find(|mount| mount.at == path)
     }
 
-    /// Where the device's filesystem is mounted, and the device itself.
+    /// Where the device's filesystem is mounted, and the device itself, if only to be read.
     pub fn of(&self, device: &Path) -> Vec<&Mount> {
         let Some(number) = Number::of(device) else { return Vec::new() };
-        self.0.iter().filter(|mount| number.is(mount.device) || is_itself(mount, device, number)).collect()
+        self.0.iter().filter(|mount| shows(mount, device, number)).collect()
     }
 
-    /// Whether that path has the device's filesystem, or the device itself.
+    /// Whether that path has the device's filesystem, or the device itself, if only to be read.
     pub fn has(&self, path: &Path, device: &Path) -> bool {
         let (Some(mount), Some(number)) = (self.at(path), Number::of(device)) else { return false };
-        number.is(mount.device) || is_itself(mount, device, number)
+        shows(mount, device, number)
     }
+}
+
+fn shows(mount: &Mount, device: &Path, number: Number) -> bool {
+    number.is(mount.device)
+        || is_itself(mount, device, number)
+        || readers::shown_by(mount).is_some_and(|under| under == device)
 }
 
 /// Only where the names are the same is it worth a look, which waits where a filesystem does.

@@ -1,7 +1,7 @@
 //! A staged volume is shown where a workload finds it.
 
 use super::mounts::{self, Mounts};
-use super::path;
+use super::{path, readers};
 use crate::capability::{Capability, Kind};
 use crate::driver::Driver;
 use crate::failure::Failure;
@@ -12,6 +12,7 @@ use crate::spec::{
 };
 use std::fs;
 use std::path::Path;
+use tepal_model::text::shown;
 
 pub fn publish(driver: &Driver, asked: &NodePublishVolumeRequest) -> Result<NodePublishVolumeResponse, Failure> {
     let handle = driver.handle(&asked.volume_id);
@@ -24,8 +25,12 @@ pub fn publish(driver: &Driver, asked: &NodePublishVolumeRequest) -> Result<Node
     let read_only = asked.readonly || capability.read_only;
     let there = Mounts::read()?;
     if let Some(mount) = there.at(target) {
-        return match there.has(target, &device.path) && (mount.read_only == read_only || capability.kind == Kind::Block)
-        {
+        let is_read_only = match capability.kind {
+            Kind::Block => device.read_only || readers::shown_by(mount).is_some(),
+            Kind::Mount { .. } => mount.read_only,
+        };
+        let is_wanted = is_read_only == (read_only || (device.read_only && capability.kind == Kind::Block));
+        return match there.has(target, &device.path) && is_wanted {
             true => Ok(NodePublishVolumeResponse {}),
             false => Err(Failure::exists(format!("something else is mounted at {}", target.display()))),
         };
@@ -74,19 +79,31 @@ fn staged(driver: &Driver, handle: &VolumeHandle) -> Result<Device, Failure> {
 }
 
 fn show_device(device: &Device, target: &Path, read_only: bool) -> Result<(), Failure> {
-    if read_only && !device.read_only {
-        return Err(Failure::invalid(
-            "a raw block volume that is staged for writing can't be published read-only: an access mode of readers is for that",
-        ));
-    }
+    let from = match read_only && !device.read_only {
+        true => readers::of(&device.path)?,
+        false => device.path.clone(),
+    };
     let made = target.parent().map_or(Ok(()), fs::create_dir_all);
     let made = made.and_then(|()| fs::OpenOptions::new().create(true).append(true).open(target));
     made.map_err(|error| cant_make(target, &error))?;
-    mounts::bind(&device.path, target, false)
+    mounts::bind(&from, target, false)
 }
 
 fn cant_make(path: &Path, error: &std::io::Error) -> Failure {
     Failure::internal(format!("{} can't be made: {error}", path.display()))
+}
+
+/// What is left of a volume that has no device any more is anybody's to take away, and what another volume has isn't.
+fn of_no_other(driver: &Driver, volume: &str, target: &Path, there: &Mounts) -> Result<(), Failure> {
+    let own = VolumeHandle::parse(volume);
+    let others = driver.machine.devices()?.into_iter().filter(|(handle, _)| own != Some(*handle));
+    match others.into_iter().find(|(_, device)| there.has(target, &device.path)) {
+        None => Ok(()),
+        Some((other, _)) => {
+            let (target, volume) = (target.display(), shown(volume));
+            Err(Failure::precondition(format!("volume {other} is published at {target}, and not volume {volume}")))
+        }
+    }
 }
 
 pub fn unpublish(driver: &Driver, asked: &NodeUnpublishVolumeRequest) -> Result<NodeUnpublishVolumeResponse, Failure> {
@@ -95,7 +112,15 @@ pub fn unpublish(driver: &Driver, asked: &NodeUnpublishVolumeRequest) -> Result<
     }
     let target = path("target path", &asked.target_path)?;
     let _turn = driver.turns.take(asked.volume_id.clone())?;
+    let there = Mounts::read()?;
+    let read = there.at(target).and_then(readers::shown_by);
+    if there.at(target).is_some() {
+        of_no_other(driver, &asked.volume_id, target, &there)?;
+    }
     mounts::unmount(target)?;
     mounts::remove(target)?;
+    if let Some(device) = read {
+        readers::take_away(&device, &Mounts::read()?)?;
+    }
     Ok(NodeUnpublishVolumeResponse {})
 }

@@ -6,7 +6,7 @@
 
 use super::filesystem::{self, Found};
 use super::mounts::{self, Mounts};
-use super::path;
+use super::{path, readers};
 use crate::capability::{self, Capability, Filesystem, Kind};
 use crate::controller::HOLDER;
 use crate::driver::Driver;
@@ -31,8 +31,15 @@ pub fn stage(driver: &Driver, asked: &NodeStageVolumeRequest) -> Result<NodeStag
     let holder = asked.publish_context.get(HOLDER).map(String::as_str);
     let (device, is_new) =
         attached(driver, &Wanted { volume: &volume, handle, holder, read_only: capability.read_only })?;
+    let note = note_of_block(driver, &handle);
+    if is_new {
+        forget(&note)?; // of a device that was discarded
+    }
     let staged = match &capability.kind {
-        Kind::Block => Ok(()),
+        Kind::Block => as_it_is(&volume, &device, at, &note),
+        Kind::Mount { .. } if note.exists() => {
+            Err(Failure::exists(format!("volume '{}' is staged as a raw block volume: unstage it first", volume.name)))
+        }
         Kind::Mount { filesystem, flags } => mounted(driver, &volume, &device, at, (*filesystem, flags), &capability),
     };
     if let (Err(_), true) = (&staged, is_new) {
@@ -40,6 +47,27 @@ pub fn stage(driver: &Driver, asked: &NodeStageVolumeRequest) -> Result<NodeStag
         let _ = driver.machine.detach(&handle);
     }
     staged.map(|()| NodeStageVolumeResponse {})
+}
+
+/// Where it's noted that a volume is staged as a raw block volume: no mount says so.
+fn note_of_block(driver: &Driver, handle: &VolumeHandle) -> PathBuf {
+    driver.settings.notes.join(format!("block-{handle}"))
+}
+
+/// The device itself is what is wanted.
+fn as_it_is(volume: &VolumeInfo, device: &Device, at: &Path, note: &Path) -> Result<(), Failure> {
+    if Mounts::read()?.has(at, &device.path) {
+        let (name, at) = (&volume.name, at.display());
+        return Err(Failure::exists(format!(
+            "volume '{name}' is staged at {at} as a filesystem, and not as a raw block volume: unstage it first"
+        )));
+    }
+    write_down(note)
+}
+
+fn write_down(note: &Path) -> Result<(), Failure> {
+    let written = note.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(note, ""));
+    written.map_err(|error| Failure::internal(format!("{} can't be written: {error}", note.display())))
 }
 
 fn usable(volume: &VolumeInfo, capability: &Capability) -> Result<(), Failure> {
@@ -90,8 +118,17 @@ fn mounted(
     capability: &Capability,
 ) -> Result<(), Failure> {
     let there = Mounts::read()?;
-    if there.has(at, &device.path) {
-        return Ok(());
+    if let Some(mount) = there.at(at).filter(|_| there.has(at, &device.path)) {
+        return match wanted.filter(|wanted| wanted.name() != mount.filesystem) {
+            None => Ok(()),
+            Some(wanted) => Err(Failure::exists(format!(
+                "volume '{}' is staged at {} with {}, and {} is wanted",
+                volume.name,
+                at.display(),
+                mount.filesystem,
+                wanted.name()
+            ))),
+        };
     }
     if there.at(at).is_some() {
         return Err(Failure::precondition(format!("something else is mounted at {}", at.display())));
@@ -149,15 +186,14 @@ fn on_device(
             Found::Nothing => {}
         }
     }
-    let noted = fs::create_dir_all(&driver.settings.notes).and_then(|()| fs::write(&note, ""));
-    noted.map_err(|error| Failure::internal(format!("{} can't be written: {error}", note.display())))?;
+    write_down(&note)?;
     let filesystem = capability::to_make(wanted);
     filesystem::make(filesystem, &device.path, is_blank)?;
     forget(&note)?;
     Ok((filesystem, true))
 }
 
-fn forget(note: &PathBuf) -> Result<(), Failure> {
+fn forget(note: &Path) -> Result<(), Failure> {
     match fs::remove_file(note) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Failure::internal(format!("{} can't be removed: {error}", note.display())))
@@ -212,6 +248,10 @@ pub fn unstage(driver: &Driver, asked: &NodeUnstageVolumeRequest) -> Result<Node
         }
         None => {}
     }
+    if let Some(device) = &device {
+        readers::take_away(&device.path, &Mounts::read()?)?;
+    }
     driver.machine.detach(&handle)?;
+    forget(&note_of_block(driver, &handle))?;
     Ok(NodeUnstageVolumeResponse {})
 }

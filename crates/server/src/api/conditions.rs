@@ -76,6 +76,7 @@ fn creates(command: &Command) -> bool {
         Command::CreatePool { .. }
             | Command::CreateVolume { .. }
             | Command::CreateEncrypted { .. }
+            | Command::CreateForImport { .. }
             | Command::CreateSnapshot { .. }
             | Command::CloneVolume { .. }
             | Command::AddIdentity { .. }

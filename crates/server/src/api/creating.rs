@@ -42,7 +42,7 @@ pub async fn made(context: &Context, name: &str, command: Command) -> Result<Tag
 
 /// What makes a volume.
 pub async fn to_create(context: &Context, who: Option<&Who>, volume: CreateVolume) -> Result<Command, Failure> {
-    let CreateVolume { name, size, layout, pool, key, plain } = volume;
+    let CreateVolume { name, size, layout, pool, key, plain, import } = volume;
     let pool = pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
     host::may_create(&context.parts.metadata.state(), who, &pool)?;
     if plain && key.is_some() {
@@ -62,6 +62,10 @@ pub async fn to_create(context: &Context, who: Option<&Who>, volume: CreateVolum
             let wrapped = context.parts.keyring.draw(&key, other).await?;
             Command::CreateEncrypted { name: name.clone(), size, layout, pool: pool.clone(), key, wrapped }
         }
+    };
+    let command = match import {
+        Some(import) => Command::CreateForImport { create: Box::new(command), import },
+        None => command,
     };
     if is_by_default && let Err(Refusal::Layout { rule }) = context.parts.metadata.check(&command) {
         let away = away(&state, &pool);

@@ -4,7 +4,7 @@ use super::extract::{Input, Named, Options, body};
 use super::failure::Failure;
 use super::front::Caller;
 use super::types::{Done, ErrorKind, ImportQuery, MAX_DATA, MapRun, OffsetQuery, Range, RangeQuery, ZeroRange};
-use super::{Context, Shared, imports, sectors, snapshots, volumes};
+use super::{Context, Shared, imports, live_imports, sectors, snapshots, volumes};
 use crate::nbd::reader::Reader;
 use crate::world::ServerWorld;
 use axum::body::Body;
@@ -28,7 +28,8 @@ pub async fn read(
 ) -> Result<Response, Failure> {
     let volume = volumes::unlocked(&context, &name.0).await?;
     let id = volume.id();
-    let read = read_of(&context, Reader::Volume(volume), range).await?;
+    let read = read_of(&context, Reader::Volume(volume), range).await;
+    let read = read.map_err(|failure| live_imports::told(&context, id, failure))?;
     goes_on_from(&context, id, (range.epoch, range.revision))?;
     Ok(read)
 }

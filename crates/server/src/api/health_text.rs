@@ -264,6 +264,14 @@ fn each(drives: &[DriveId], one: impl Fn(DriveId) -> String) -> String {
     all.join(", ")
 }
 
+/// Migrations can be kept to a rate, live imports can't.
+pub fn no_rate_of_live(volume: &str) -> String {
+    format!(
+        "volume '{volume}' is being imported live, which has no rate: copying gives way to clients by itself; `tepal volume pause {volume}` \
+         has it rest, `tepal volume resume {volume}` go on"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

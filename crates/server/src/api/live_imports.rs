@@ -6,10 +6,11 @@ use super::extract::Input;
 use super::failure::Failure;
 use super::types::{CreateVolume, ErrorKind, ImportLive, LiveImport, LiveImportState, VolumeInfo};
 use super::{Context, Shared, Who, volumes};
-use crate::importing::{SourceError, length_of};
+use crate::importing::{CANCELLED, SourceError, length_of};
 use axum::Extension;
 use axum::extract::State as Extract;
 use tepal_metadata::{Command, LiveCommand, LiveStage, State, VolumeRecord};
+use tepal_model::VolumeId;
 use tepal_model::size::Size;
 
 pub async fn begin(
@@ -38,7 +39,7 @@ pub async fn begin(
         let error = format!("{from} has {}, which don't fit into {}", Size(length), Size(size));
         return Err(Failure::new(ErrorKind::BadRequest, error));
     }
-    let volume = CreateVolume { name: name.clone(), size, layout, pool, key, plain: false };
+    let volume = CreateVolume { name: name.clone(), size, layout, pool, key, plain: false, import: None };
     let create = creating::to_create(&context, who.as_deref(), volume).await?;
     creating::made(&context, &name, Command::Live(LiveCommand::Import { create: Box::new(create), from, length })).await
 }
@@ -58,6 +59,17 @@ pub async fn set(
     }
     context.volumes.settle().await;
     Some(volumes::one(context, &name).await)
+}
+
+/// What a failed read is told as: nobody waits for bytes that don't come.
+pub fn told(context: &Context, volume: VolumeId, failure: Failure) -> Failure {
+    if !failure.text().contains(CANCELLED) {
+        return failure;
+    }
+    let state = context.parts.metadata.state();
+    let name = state.volumes.get(&volume).map_or_else(String::new, |record| record.name.clone());
+    let error = format!("volume '{name}' is only partly here: {CANCELLED}; `tepal volume resume {name}` has it go on");
+    Failure::new(ErrorKind::Conflict, error)
 }
 
 /// How the volume is imported, if it is.

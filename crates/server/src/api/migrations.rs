@@ -316,6 +316,9 @@ async fn change(
     let state = context.parts.metadata.state();
     let name = &record.name;
     let Some(migration) = state.migration_of(&record) else {
+        if state.access.live_imports.contains_key(&record.id) {
+            return Err(Failure::new(ErrorKind::Conflict, health_text::no_rate_of_live(name)));
+        }
         let error = format!(
             "volume '{name}' has no migration under way: it's where it was to go, or none was begun (`tepal volume relayout`, `tepal volume \
              flatten`)"

@@ -318,6 +318,7 @@ fn shown_by(command: &Command, state: &State) -> String {
         Command::RollBack { .. } => NEWEST_EVENTS.to_owned(),
         Command::CreateVolume { .. }
         | Command::CreateEncrypted { .. }
+        | Command::CreateForImport { .. }
         | Command::Live(_)
         | Command::CloneVolume { .. }
         | Command::RenameVolume { .. }

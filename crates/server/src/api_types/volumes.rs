@@ -291,6 +291,9 @@ pub struct CreateVolume {
     /// Not encrypted, whatever key the pool has.
     #[serde(default)]
     pub plain: bool,
+    /// As of [`NoteImport`]: this import is to write to it, and it's incomplete from the first on.
+    #[serde(default)]
+    pub import: Option<u64>,
 }
 
 /// Has the key of an encrypted volume wrapped by another one. What's stored of the volume stays as it is.

@@ -5,7 +5,7 @@ mod copying;
 mod source;
 
 pub use copying::keep_copying;
-pub use source::{SourceError, length_of};
+pub use source::{CANCELLED, SourceError, length_of};
 
 use source::{Source, Stage};
 use std::collections::BTreeMap;

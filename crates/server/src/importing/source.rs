@@ -9,7 +9,7 @@
 mod connection;
 
 use bytes::Bytes;
-use connection::{Connected, connect};
+use connection::{Export, connect};
 use futures_util::future::join_all;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,6 +23,8 @@ use tokio::time::timeout;
 
 /// Bytes of one read. Every server takes them.
 const READ: u64 = 1 << 20;
+/// Bytes of the largest block that a server may want to be read as a whole.
+const LARGEST_BLOCK: u64 = 64 << 10;
 /// Bytes of one question about zeros.
 const STATUS: u64 = 1 << 30;
 /// KiB that are under way at a time.
@@ -33,6 +35,9 @@ const OF_STATUS: u32 = 64;
 const HELLO: Duration = Duration::from_secs(10);
 /// Before it's connected to anew, the first time and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+
+/// Of bytes that weren't copied before the import was cancelled.
+pub const CANCELLED: &str = "its import was cancelled, and this part of the volume isn't here";
 
 /// Why an export can't be imported.
 #[derive(Debug, thiserror::Error)]
@@ -63,12 +68,24 @@ fn address_of(text: &str) -> Result<Address, SourceError> {
 pub async fn length_of(text: &str) -> Result<u64, SourceError> {
     let address = address_of(text)?;
     let unreachable = |reason: String| SourceError::Unreachable { address: text.to_owned(), reason };
-    match timeout(HELLO, connect(&address)).await {
-        Err(_) => Err(unreachable("it doesn't answer".to_owned())),
-        Ok(Err(error)) => Err(unreachable(error.to_string())),
-        Ok(Ok(Connected { size: 0, .. })) => Err(SourceError::Empty(text.to_owned())),
-        Ok(Ok(connected)) => Ok(connected.size),
+    let connected = match timeout(HELLO, connect(&address)).await {
+        Err(_) => return Err(unreachable("it doesn't answer".to_owned())),
+        Ok(connected) => connected.map_err(|error| unreachable(error.to_string()))?,
+    };
+    let Export { size, smallest, .. } = connected.export;
+    let last = size / smallest * smallest..size;
+    if size == 0 {
+        return Err(SourceError::Empty(text.to_owned()));
+    } else if !last.is_empty() {
+        // Not every server reads a part of a block.
+        let read = timeout(HELLO, connected.try_read(last)).await;
+        read.unwrap_or_else(|_| Err("it doesn't answer".to_owned())).map_err(|reason| {
+            unreachable(format!(
+                "of the {size} bytes, the last ones are no whole block of {smallest} bytes and can't be read: {reason}"
+            ))
+        })?;
     }
+    Ok(size)
 }
 
 /// Whether it may be read.
@@ -148,8 +165,7 @@ impl Source {
         // Servers may want whole blocks.
         let first = range.start / BLOCK * BLOCK;
         let end = range.end.next_multiple_of(BLOCK).min(self.0.length);
-        let starts = (first..end.max(first)).step_by(READ as usize);
-        let pieces = join_all(starts.map(|at| self.ask(What::Bytes, at..(at + READ).min(end)))).await;
+        let pieces = join_all(windows(first..end).map(|piece| self.ask(What::Bytes, piece))).await;
         let mut buffer = Buffer::zeroed(length);
         let mut at = first;
         for piece in pieces {
@@ -192,7 +208,10 @@ impl Source {
 
     async fn ask(&self, what: What, range: Range<u64>) -> Result<Told, IoError> {
         let needed = match what {
-            What::Bytes => ((range.end - range.start).div_ceil(1024)) as u32,
+            What::Bytes => {
+                let end = range.end.next_multiple_of(LARGEST_BLOCK);
+                ((end - range.start / LARGEST_BLOCK * LARGEST_BLOCK) / 1024) as u32
+            }
             What::Zeros => OF_STATUS,
         };
         let mut stage = self.0.stage.subscribe();
@@ -211,7 +230,7 @@ impl Source {
         tokio::select! {
             biased;
             ended = ended => match ended.map(|stage| *stage) {
-                Ok(Stage::Cancelled) => Err(refused("its import was cancelled, and this part of the volume isn't here".to_owned())),
+                Ok(Stage::Cancelled) => Err(refused(CANCELLED.to_owned())),
                 _ => Err(IoError::Fenced),
             },
             told = answered => told.map_err(|said| {
@@ -219,6 +238,12 @@ impl Source {
             }),
         }
     }
+}
+
+/// Pieces that are read one by one: none becomes more than [`READ`] by being read as whole blocks.
+fn windows(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let first = bytes.start / READ * READ;
+    (first..bytes.end.max(first)).step_by(READ as usize).map(move |at| at.max(bytes.start)..(at + READ).min(bytes.end))
 }
 
 impl OldPlace for Source {
@@ -288,8 +313,8 @@ impl Serving {
             match timeout(HELLO, connect(&self.address)).await {
                 Err(_) => Err("it doesn't answer".to_owned()),
                 Ok(Err(error)) => Err(error.to_string()),
-                Ok(Ok(found)) if found.size < self.length => {
-                    Err(format!("it has only {} bytes, and had {} before", found.size, self.length))
+                Ok(Ok(found)) if found.export.size < self.length => {
+                    Err(format!("it has only {} bytes, and had {} before", found.export.size, self.length))
                 }
                 Ok(Ok(found)) => Ok(found),
             }

@@ -344,7 +344,7 @@ fn carry_out(client: &Client, step: &Step) -> Result<(), String> {
         }
         Step::CreateVolume { name, size, layout, pool, key, limits, .. } => {
             let (called, layout, pool, key) = (name.clone(), layout.clone(), pool.clone(), key.clone());
-            let create = CreateVolume { name: called, size: *size, layout, pool, key, plain: false };
+            let create = CreateVolume { name: called, size: *size, layout, pool, key, plain: false, import: None };
             let made = client.create::<VolumeInfo>(route::VOLUMES, &create);
             made.and_then(|made| if limits.is_none() { Ok(made) } else { limit(client, name, limits) }).map(drop)
         }

@@ -2,7 +2,7 @@
 
 use super::daemon;
 use super::detach;
-use super::folder::RunFolder;
+use super::folder::{Occupant, Record, RunFolder};
 use super::known::{self, Found, Known};
 use super::{AttachError, is_folder};
 use nix::errno::Errno;
@@ -24,14 +24,28 @@ pub struct Kept {
 
 /// The attachment of the volume of this key, if it has one.
 pub fn find(run_folder: &Path, key: &str) -> Result<Option<Kept>, AttachError> {
-    let found = kept(run_folder, key)?;
-    Ok(found.map(|Known { record, lives, .. }| Kept {
-        device: record.device,
-        export: record.export,
-        read_only: record.read_only,
-        lives,
-        waiting: record.waiting,
-    }))
+    Ok(kept(run_folder, key)?.map(Kept::from))
+}
+
+impl From<Known> for Kept {
+    fn from(Known { record, lives, .. }: Known) -> Kept {
+        let Record { device, export, read_only, waiting, .. } = record;
+        Kept { device, export, read_only, lives, waiting }
+    }
+}
+
+/// Those whose daemon lives, with their keys. Nothing is cleared.
+pub fn all(run_folder: &Path) -> Result<Vec<(String, Kept)>, AttachError> {
+    if !is_folder(run_folder)? {
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::new();
+    for place in RunFolder::open(run_folder)?.places()? {
+        if let Occupant::Alive(record) = place.occupant()? {
+            all.push((place.key(), Kept::from(Known { place, record, lives: true })));
+        }
+    }
+    Ok(all)
 }
 
 fn kept(run_folder: &Path, key: &str) -> Result<Option<Known>, AttachError> {

@@ -160,7 +160,8 @@ pub fn run(global: &Global, output: Output, arguments: &BenchArguments) -> Resul
     let interrupt = Interrupt::catch()?;
     let raw = RawDrive::beside(&client, arguments.size, &interrupt)?;
     let name = format!("tepal-bench-{}", std::process::id());
-    let request = CreateVolume { name: name.clone(), size: arguments.size, layout, pool, key, plain: false };
+    let request =
+        CreateVolume { name: name.clone(), size: arguments.size, layout, pool, key, plain: false, import: None };
     let volume: VolumeInfo = client.post(route::VOLUMES, &request)?;
     let outcome = nbd_address(global, &client, &volume).and_then(|address| {
         let disk = Disk::open(&address, &name, &interrupt).map_err(BenchError::from)?;

@@ -5,7 +5,7 @@ use super::hold::{Hold, HoldUse};
 use crate::client::{Client, ClientError};
 use tepal_model::Layout;
 use tepal_server::api::types::{
-    BY_ID, Loss, MapRun, Range, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route,
+    BY_ID, LiveImportState, Loss, MapRun, Range, SnapshotInfo, SnapshotName, SourceName, VolumeInfo, path, route,
 };
 
 pub struct Source<'a> {
@@ -21,6 +21,8 @@ pub struct Source<'a> {
     pub kind: Kind,
     /// It has a part of an image, or will have.
     pub is_incomplete: bool,
+    /// It was imported live, and what wasn't copied can't be read.
+    pub is_cancelled: bool,
     /// Of which volume the volume is a replica, if it is one.
     pub replica_of: Option<String>,
     _hold: Hold,
@@ -64,6 +66,7 @@ impl<'a> Source<'a> {
             size: volume.size,
             kind,
             is_incomplete: volume.incomplete.is_some(),
+            is_cancelled: volume.live.as_ref().is_some_and(|live| live.state == LiveImportState::Cancelled),
             replica_of: volume.replica.as_ref().map(|replica| replica.called.clone()),
             _hold,
         }
@@ -75,7 +78,8 @@ impl<'a> Source<'a> {
         let called = SnapshotName { volume: snapshot.volume.clone(), snapshot: snapshot.name.clone() };
         let _hold = Hold::begin(client, id.clone(), HoldUse::Export);
         let (name, kind) = (SourceName::Snapshot(called), Kind::Snapshot(Box::new(snapshot)));
-        Source { client, name, id, volume, size, kind, is_incomplete: false, replica_of: None, _hold }
+        let (is_incomplete, is_cancelled, replica_of) = (false, false, None);
+        Source { client, name, id, volume, size, kind, is_incomplete, is_cancelled, replica_of, _hold }
     }
 
     /// As an error names it.

@@ -66,6 +66,11 @@ pub enum TransferError {
          far it is"
     )]
     LiveHalfway { name: String, reason: String },
+    #[error(
+        "volume '{0}' is only partly here: its live import was cancelled, and what wasn't copied can't be read; `tepal volume resume {0}` has \
+         it go on"
+    )]
+    LiveCancelled(String),
     #[error(transparent)]
     Rbd(Box<RbdError>),
     #[error("{address}: {error}")]
@@ -141,10 +146,14 @@ pub enum TransferError {
     )]
     EndsEarly { name: String, done: u64, size: u64 },
     #[error(
-        "standard input is a file that became shorter while it was read, {done} instead of {size} bytes: volume '{name}' is incomplete \
-         until an import of it ends; import the file once more when nobody changes it"
+        "{what} became shorter while it was read, {done} instead of {size} bytes: volume '{name}' is incomplete until an import of it ends; \
+         import it once more when nobody changes it"
     )]
-    BecameShorter { name: String, done: u64, size: u64 },
+    BecameShorter { what: String, name: String, done: u64, size: u64 },
+    #[error(
+        "{what} has {length} bytes, and --size says {size} for volume '{name}': nothing is changed; leave out --size, or say as much at least"
+    )]
+    LargerThanSaid { what: String, name: String, length: u64, size: u64 },
     #[error(
         "standard input goes on after the {size} bytes that --size says: those are written, the rest is not, and volume '{name}' is \
          incomplete until an import of it ends"
@@ -176,10 +185,10 @@ pub enum TransferError {
     #[error("volume '{name}' exists already and has {size}: leave out {option}, or name another volume")]
     Exists { name: String, size: String, option: &'static str },
     #[error(
-        "standard input goes on after the {written} bytes that volume '{name}' has: those are written, the rest is not, and the volume is \
+        "{what} goes on after the {written} bytes that volume '{name}' has: those are written, the rest is not, and the volume is \
          incomplete: `tepal volume resize {name}`, then `tepal volume import {name} --resume` with the same input"
     )]
-    TooLong { name: String, written: u64 },
+    TooLong { what: String, name: String, written: u64 },
     #[error("{what} gave {found} bytes at {offset} where {wanted} were asked for")]
     Short { what: String, offset: u64, wanted: u64, found: u64 },
     #[error(
@@ -269,6 +278,8 @@ impl TransferError {
     }
 }
 
+/// What is imported without `--from`.
+const STANDARD_INPUT: &str = "standard input";
 /// Bytes in one request.
 const PIECE: u64 = 8 << 20;
 /// Zeros of at least this length, at multiples of it, aren't sent.
@@ -285,6 +296,9 @@ pub fn export(client: &Client, output: Output, arguments: ExportArguments) -> Re
     let source = Source::find(client, &name)?;
     if source.is_incomplete && !force {
         return Err(TransferError::of_a_part(source.name.volume().to_owned(), source.replica_of.clone()).into());
+    }
+    if source.is_cancelled {
+        return Err(TransferError::LiveCancelled(source.name.volume().to_owned()).into());
     }
     let reader = Reader::new(&source, keep_going)?;
     match (since, form) {
@@ -341,7 +355,7 @@ pub fn import(client: &Client, output: Output, mut arguments: ImportArguments) -
     let length = place.map(|(from, end)| end.saturating_sub(from));
     let place = place.map(|(from, end)| (from + begun as u64, end));
     let content = Box::new(Input::new(input, &beginning, place));
-    image::import(client, output, arguments, Begun { content, length, server: None }, None)
+    image::import(client, output, arguments, Begun { content, length, server: None, what: STANDARD_INPUT }, None)
 }
 
 /// As many of the first bytes as tell what it is.
@@ -361,7 +375,12 @@ fn is_of_rbd(name: &str, beginning: &[u8]) -> Result<bool, TransferError> {
 }
 
 /// An image of any format, a stream of `rbd`, or what an NBD server has.
-fn import_from(client: &Client, output: Output, arguments: ImportArguments, from: &str) -> Result<(), CommandError> {
+fn import_from<'a>(
+    client: &Client,
+    output: Output,
+    arguments: ImportArguments,
+    from: &'a str,
+) -> Result<(), CommandError> {
     let begun = if is_address(from) { None } else { begun(from, &arguments)? };
     let begun = match begun {
         Some(begun) if is_of_rbd(&arguments.name, &begun.beginning)? => {
@@ -369,13 +388,14 @@ fn import_from(client: &Client, output: Output, arguments: ImportArguments, from
         }
         begun => begun,
     };
+    let what = if from == "-" { STANDARD_INPUT } else { from };
     let spooled;
-    let open: Box<dyn Fn() -> Result<Begun<'static>, CommandError>> = if is_address(from) {
+    let open: Box<dyn Fn() -> Result<Begun<'a>, CommandError> + 'a> = if is_address(from) {
         let address: Address = from.parse().map_err(TransferError::from)?;
         let of_server = |error| TransferError::Server { address: from.to_owned(), error };
         Box::new(move || {
             let (export, size) = nbd::open(&address).map_err(of_server)?;
-            Ok(Begun { content: Box::new(export), length: Some(size), server: None })
+            Ok(Begun { content: Box::new(export), length: Some(size), server: None, what: from })
         })
     } else {
         let path = if from == "-" {
@@ -385,20 +405,20 @@ fn import_from(client: &Client, output: Output, arguments: ImportArguments, from
             Path::new(from)
         };
         let image = Image::look(path, arguments.format.as_deref(), arguments.backing).map_err(TransferError::from)?;
-        Box::new(move || begin_image(&image, from))
+        Box::new(move || begin_image(&image, what))
     };
     let begun = open()?;
     let again = arguments.verify.then_some(&*open);
     image::import(client, output, arguments, begun, again)
 }
 
-fn begin_image(image: &Image, from: &str) -> Result<Begun<'static>, CommandError> {
+fn begin_image<'a>(image: &Image, from: &'a str) -> Result<Begun<'a>, CommandError> {
     if let Some((mapped, size)) = image.mapped().map_err(TransferError::from)? {
-        return Ok(Begun { content: Box::new(mapped), length: Some(size), server: None });
+        return Ok(Begun { content: Box::new(mapped), length: Some(size), server: None, what: from });
     }
     let Some(path) = image.raw() else {
         let (server, export, size) = image.serve().map_err(TransferError::from)?;
-        return Ok(Begun { content: Box::new(export), length: Some(size), server: Some(server) });
+        return Ok(Begun { content: Box::new(export), length: Some(size), server: Some(server), what: from });
     };
     let of_file = |error| TransferError::Image(ImageError::File { path: path.to_owned(), error });
     let mut file = File::open(path).map_err(of_file)?;
@@ -413,7 +433,7 @@ fn begin_image(image: &Image, from: &str) -> Result<Begun<'static>, CommandError
     let end = file.seek(io::SeekFrom::End(0)).map_err(of_file)?;
     file.rewind().map_err(of_file)?;
     let content = Box::new(Input::new(file, &[], Some((0, end))));
-    Ok(Begun { content, length: Some(end), server: None })
+    Ok(Begun { content, length: Some(end), server: None, what: from })
 }
 
 /// What is to be imported, if its beginning tells what it is: a block device, and what somebody says the format of, is no stream.

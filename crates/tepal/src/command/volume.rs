@@ -131,7 +131,7 @@ pub fn run(global: &Global, output: Output, command: VolumeCommand) -> Result<Ou
 
 fn request(arguments: CreateVolumeArguments) -> CreateVolume {
     let CreateVolumeArguments { name, size, layout, pool, key, plain } = arguments;
-    CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool, key, plain }
+    CreateVolume { name, size, layout: layout.map(|layout| layout.to_string()), pool, key, plain, import: None }
 }
 
 fn remove(client: &Client, output: Output, name: &str, route: &str, wait: bool) -> Result<(), CommandError> {

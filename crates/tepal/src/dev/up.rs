@@ -260,7 +260,15 @@ fn make_volume(client: &Client, request: &VolumeRequest) -> Result<(), DevError>
         Ok(found) => is_as_wanted(&found, request),
         Err(error) if error.is_not_found() => {
             let layout = layout.as_ref().map(ToString::to_string);
-            let create = CreateVolume { name: name.clone(), size: *size, layout, pool: None, key: None, plain: false };
+            let create = CreateVolume {
+                name: name.clone(),
+                size: *size,
+                layout,
+                pool: None,
+                key: None,
+                plain: false,
+                import: None,
+            };
             let _: VolumeInfo = client.post(route::VOLUMES, &create)?;
             Ok(())
         }

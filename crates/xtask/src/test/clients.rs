@@ -24,6 +24,7 @@ const CLIENTS: &[(&str, &str)] = &[
     ("mmdebstrap", "mmdebstrap"),
     ("nbd-client", "nbd-client"),
     ("nbdinfo", "libnbd-bin"),
+    ("nbdkit", "nbdkit"),
     ("node", "nodejs"),
     ("npm", "npm"),
     ("prometheus", "prometheus"),

@@ -38,6 +38,19 @@ fn a_volume_is_incomplete_from_the_beginning_of_an_import_to_its_end() {
     done(&mut state, take("v", "a"));
 }
 
+/// Story: an import was killed just after it had made its volume, which was whole by what it said, and held nothing.
+#[test]
+fn a_volume_made_for_an_import_is_incomplete_at_once() {
+    let mut state = cluster(&[(1, 1)]);
+    let made = done(&mut state, Command::CreateForImport { create: Box::new(create("v", "stripe")), import: 7 });
+    assert!(matches!(made, Reply::VolumeCreated { .. }));
+    assert_eq!(import(&state), Some((7, 0)));
+    assert_eq!(refused(&state, take("v", "a")), Refusal::Incomplete("v".to_owned()));
+    done(&mut state, note(7, 512));
+    done(&mut state, finish(7));
+    assert_eq!(import(&state), None);
+}
+
 #[test]
 fn another_import_takes_the_place_of_the_first() {
     let mut state = with_volume();

@@ -198,8 +198,7 @@ impl Draft {
                 self.create_volume(name, *size, layout.as_deref(), pool)
             }
             Command::ResizeVolume { name, size, shrink, cleared } => self.resize_volume(name, *size, *shrink, *cleared),
-            Command::NoteImport { name, import, done } => self.note_import(name, *import, *done),
-            Command::FinishImport { name, import } => self.finish_import(name, *import),
+            _ if volumes::is_of_import(command) => self.carry_out_of_import(command),
             Command::Follow { .. }
             | Command::Promote { .. }
             | Command::Receive { .. }

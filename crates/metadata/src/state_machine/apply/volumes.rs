@@ -3,7 +3,7 @@
 use super::snapshots::as_read;
 use super::{Draft, check_name, clipped, place};
 use crate::access::Limited;
-use crate::command::{GROWS_CLEARED, QUORUM, ROLLBACKS_NOTED, Reply};
+use crate::command::{Command, GROWS_CLEARED, QUORUM, ROLLBACKS_NOTED, Reply};
 use crate::record::{Cleared, ColumnRecord, HolderRecord, ImportRecord, MapRecord, VolumeRecord, VolumeState};
 use crate::refusal::{Refusal, Thing};
 use tepal_model::history::FIRST_EPOCH;
@@ -15,6 +15,7 @@ use tepal_placement::{ColumnHolders, Table};
 
 /// Sizes are a multiple of a disk's smallest sector.
 const SECTOR: u64 = 512;
+const IMPORT_BEGINS: &str = "an import begins to write to it";
 
 impl Draft {
     pub(super) fn create_volume(
@@ -63,6 +64,28 @@ impl Draft {
         });
         self.event("volume", name, text);
         Ok(Reply::VolumeCreated { id, map })
+    }
+
+    /// Of commands about imports; others are refused.
+    pub(super) fn carry_out_of_import(&mut self, command: &Command) -> Result<Reply, Refusal> {
+        match command {
+            Command::CreateForImport { create, import } => self.create_for_import(create, *import),
+            Command::NoteImport { name, import, done } => self.note_import(name, *import, *done),
+            Command::FinishImport { name, import } => self.finish_import(name, *import),
+            _ => Err(Refusal::NoAuthority),
+        }
+    }
+
+    fn create_for_import(&mut self, create: &Command, import: u64) -> Result<Reply, Refusal> {
+        let created = self.carry_out(create)?;
+        if let Reply::VolumeCreated { id, .. } = created {
+            let mut volume = self.volume_by_id(id)?;
+            volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: 0 });
+            let name = volume.name.clone();
+            self.put_volume(volume);
+            self.event("volume", &name, IMPORT_BEGINS.to_owned());
+        }
+        Ok(created)
     }
 
     /// Adds a map with all its columns, and says how many drives hold some.
@@ -137,7 +160,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
+    fn note_import(&mut self, name: &str, import: u64, done: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
         self.check_not_live(&volume)?;
@@ -145,12 +168,12 @@ impl Draft {
         volume.import = Some(ImportRecord { id: import.min(i64::MAX as u64), done: done.min(volume.size) });
         self.revise(volume);
         if is_news {
-            self.event("volume", name, "an import begins to write to it".to_owned());
+            self.event("volume", name, IMPORT_BEGINS.to_owned());
         }
         Ok(Reply::Done)
     }
 
-    pub(super) fn finish_import(&mut self, name: &str, import: u64) -> Result<Reply, Refusal> {
+    fn finish_import(&mut self, name: &str, import: u64) -> Result<Reply, Refusal> {
         let mut volume = self.volume(name)?;
         self.check_not_replica(&volume)?;
         self.check_not_live(&volume)?;
@@ -280,6 +303,11 @@ impl Draft {
     fn volume_by_id(&self, id: VolumeId) -> Result<VolumeRecord, Refusal> {
         self.state.volumes.get(&id).map(|record| VolumeRecord::clone(record)).ok_or(Refusal::NoVolumeId(id))
     }
+}
+
+/// What [`Draft::carry_out_of_import`] carries out.
+pub(super) fn is_of_import(command: &Command) -> bool {
+    matches!(command, Command::CreateForImport { .. } | Command::NoteImport { .. } | Command::FinishImport { .. })
 }
 
 /// Whether a volume of this layout may be so long.

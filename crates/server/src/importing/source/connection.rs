@@ -1,8 +1,9 @@
 //! One connection to an NBD server: its hello, and what is under way on it.
 
-use super::{Answer, Ask, Told, What};
+use super::{Answer, Ask, LARGEST_BLOCK, READ, Told, What};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tepal_gateway::nbd::wire::{
 use tepal_model::text::shown;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, split};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, interval, timeout};
 
 /// A server that has been asked and is silent for so long is connected to anew.
@@ -39,10 +40,41 @@ type Stream = BufReader<Box<dyn Both>>;
 /// A server that has said hello.
 pub struct Connected {
     stream: Stream,
-    /// Bytes that the export has.
+    pub export: Export,
+}
+
+/// What a server says of the export.
+#[derive(Clone, Copy)]
+pub struct Export {
+    /// Bytes that it has.
     pub size: u64,
+    /// Bytes of its smallest block: requests are for whole ones.
+    pub smallest: u64,
     /// The context `base:allocation`, if the server has it.
     context: Option<u32>,
+}
+
+impl Export {
+    /// Whole blocks that have all of these bytes; at its end, as much as there is.
+    fn widened(self, bytes: &Range<u64>) -> Range<u64> {
+        let end = bytes.end.next_multiple_of(self.smallest).min(self.size.max(bytes.end));
+        bytes.start / self.smallest * self.smallest..end
+    }
+}
+
+/// The size of the smallest block, by what a server says of its blocks. An error if it can't be read so.
+fn smallest_block(said: &[u8]) -> io::Result<u64> {
+    let number = |at: usize| Some(u64::from(u32::from_be_bytes(*said.get(at..)?.first_chunk()?)));
+    let (Some(smallest), Some(most)) = (number(0), number(8)) else { return Ok(1) };
+    if most < READ {
+        return Err(io::Error::other(format!("it gives only {most} bytes in one answer; 1 MiB are needed")));
+    } else if !smallest.is_power_of_two() || smallest > LARGEST_BLOCK {
+        let limit = LARGEST_BLOCK;
+        let told =
+            format!("it's read only in blocks of {smallest} bytes; they have to be a power of two, {limit} at most");
+        return Err(io::Error::other(told));
+    }
+    Ok(smallest)
 }
 
 pub async fn connect(address: &Address) -> io::Result<Connected> {
@@ -55,7 +87,8 @@ pub async fn connect(address: &Address) -> io::Result<Connected> {
         }
         Place::Tls(..) => return Err(io::ErrorKind::Unsupported.into()),
     };
-    let mut connected = Connected { stream: BufReader::with_capacity(64 << 10, stream), size: 0, context: None };
+    let export = Export { size: 0, smallest: 1, context: None };
+    let mut connected = Connected { stream: BufReader::with_capacity(64 << 10, stream), export };
     connected.negotiate(address.export()).await?;
     Ok(connected)
 }
@@ -91,7 +124,7 @@ impl Connected {
             let said = self.option(option::SET_META_CONTEXT, &asked).await?.unwrap_or_default();
             let is_it = |(kind, data): &&Said| *kind == option_reply::META_CONTEXT && data.get(4..) == Some(context);
             let id = said.iter().find(is_it).and_then(|(_, data)| data.first_chunk());
-            self.context = id.map(|id| u32::from_be_bytes(*id));
+            self.export.context = id.map(|id| u32::from_be_bytes(*id));
         }
         let asked = [&named[..], &1u16.to_be_bytes(), &wire::info::BLOCK_SIZE.to_be_bytes()].concat();
         let said = self.option(option::GO, &asked).await?;
@@ -101,15 +134,10 @@ impl Connected {
                 move |(kind, data): &&Said| *kind == option_reply::INFO && data.starts_with(&info.to_be_bytes());
             said.iter().find(is_it).map(|(_, data)| &data[2..])
         };
-        if let Some([_, _, _, _, _, _, _, _, most @ ..]) = of_info(wire::info::BLOCK_SIZE)
-            && let Some(most) = most.first_chunk().map(|most| u32::from_be_bytes(*most))
-            && u64::from(most) < super::READ
-        {
-            return Err(io::Error::other(format!("it gives only {most} bytes in one answer; 1 MiB are needed")));
-        }
+        self.export.smallest = of_info(wire::info::BLOCK_SIZE).map_or(Ok(1), smallest_block)?;
         let size = of_info(wire::info::EXPORT).and_then(|data| data.first_chunk());
         let size = size.ok_or_else(|| nonsense("the server doesn't say how large the export is"))?;
-        self.size = u64::from_be_bytes(*size);
+        self.export.size = u64::from_be_bytes(*size);
         Ok(())
     }
 
@@ -148,9 +176,9 @@ impl Connected {
     ) -> Option<(String, bool)> {
         let under_way = Arc::new(UnderWay::default());
         let (reader, mut writer) = split(self.stream);
-        let hearing = Hearing { reader, context: self.context, under_way: under_way.clone() };
+        let hearing = Hearing { reader, context: self.export.context, under_way: under_way.clone() };
         let broken = {
-            let sending = send(&mut writer, self.context, &under_way, unanswered, asked);
+            let sending = send(&mut writer, self.export, &under_way, unanswered, asked);
             tokio::select! {
                 error = hearing.hear_all() => Some(error.to_string()),
                 error = sending => Some(error.to_string()),
@@ -161,6 +189,23 @@ impl Connected {
         let left = std::mem::take(&mut *under_way.lock());
         unanswered.extend(left.into_values().map(|pending| pending.ask));
         broken.map(|reason| (reason, has_answered))
+    }
+
+    /// Whether these bytes can be read; if not, why.
+    pub async fn try_read(self, range: Range<u64>) -> Result<(), String> {
+        let (answer, told) = oneshot::channel();
+        let mut unanswered = VecDeque::from([Ask { what: What::Bytes, range, answer }]);
+        let (_nobody, mut asked) = mpsc::unbounded_channel();
+        let mut read = Ok(());
+        let answered = async {
+            if let Ok(answer) = told.await {
+                read = answer.map(drop);
+            }
+        };
+        match self.serve(&mut unanswered, &mut asked, answered).await {
+            Some((reason, _)) => Err(reason),
+            None => read,
+        }
     }
 }
 
@@ -173,6 +218,8 @@ struct UnderWay {
 
 struct Pending {
     ask: Ask,
+    /// What the server is asked for: whole blocks.
+    range: Range<u64>,
     bytes: Vec<u8>,
     filled: usize,
     runs: Vec<(u64, bool)>,
@@ -183,12 +230,12 @@ impl UnderWay {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, cookie: u64, ask: Ask) {
+    fn begin(&self, cookie: u64, ask: Ask, range: Range<u64>) {
         let length = match ask.what {
-            What::Bytes => (ask.range.end - ask.range.start) as usize,
+            What::Bytes => (range.end - range.start) as usize,
             What::Zeros => 0,
         };
-        self.lock().insert(cookie, Pending { ask, bytes: vec![0; length], filled: 0, runs: Vec::new() });
+        self.lock().insert(cookie, Pending { ask, range, bytes: vec![0; length], filled: 0, runs: Vec::new() });
     }
 
     /// What is asked for by that, if it's of this kind.
@@ -200,9 +247,8 @@ impl UnderWay {
 
     fn end(&self, cookie: u64, answer: Option<Answer>) -> io::Result<()> {
         let pending = self.lock().remove(&cookie);
-        let Pending { ask, bytes, filled, runs } =
+        let Pending { ask, range, mut bytes, filled, runs } =
             pending.ok_or_else(|| nonsense("the end of an answer to nothing that was asked"))?;
-        let wanted = ask.range.end - ask.range.start;
         let is_whole = match ask.what {
             What::Bytes => filled == bytes.len(),
             What::Zeros => runs.iter().any(|(length, _)| *length > 0),
@@ -210,17 +256,21 @@ impl UnderWay {
         let answer = match answer {
             Some(refused) => refused,
             None if !is_whole => {
-                self.begin(cookie, ask);
+                self.begin(cookie, ask, range);
                 return Err(nonsense("an answer has too few bytes"));
             }
-            None if ask.what == What::Bytes => Ok(Told::Bytes(bytes)),
+            None if ask.what == What::Bytes => {
+                bytes.truncate((ask.range.end - range.start) as usize);
+                bytes.drain(..(ask.range.start - range.start) as usize);
+                Ok(Told::Bytes(bytes))
+            }
             None => {
                 // It may tell of more than was asked for.
-                let mut left = wanted;
+                let mut at = range.start;
                 let cut = |(length, is_zero): (u64, bool)| {
-                    let length = length.min(left);
-                    left -= length;
-                    (length, is_zero)
+                    let from = at.max(ask.range.start);
+                    at += length;
+                    (at.min(ask.range.end).saturating_sub(from), is_zero)
                 };
                 Ok(Told::Zeros(runs.into_iter().map(cut).filter(|(length, _)| *length > 0).collect()))
             }
@@ -234,7 +284,7 @@ impl UnderWay {
 /// Sends what is asked for, until that fails or nothing is heard for long.
 async fn send(
     writer: &mut (impl AsyncWrite + Unpin),
-    context: Option<u32>,
+    export: Export,
     under_way: &UnderWay,
     unanswered: &mut VecDeque<Ask>,
     asked: &mut mpsc::UnboundedReceiver<Ask>,
@@ -257,7 +307,7 @@ async fn send(
                 }
             },
         };
-        if ask.what == What::Zeros && context.is_none() {
+        if ask.what == What::Zeros && export.context.is_none() {
             let _ = ask.answer.send(Ok(Told::Zeros(vec![(ask.range.end - ask.range.start, false)])));
             continue;
         }
@@ -266,8 +316,9 @@ async fn send(
             What::Bytes => command::READ,
             What::Zeros => command::BLOCK_STATUS,
         };
-        let (offset, length) = (ask.range.start, (ask.range.end - ask.range.start) as u32);
-        under_way.begin(cookie, ask);
+        let range = export.widened(&ask.range);
+        let (offset, length) = (range.start, (range.end - range.start) as u32);
+        under_way.begin(cookie, ask, range);
         let head = RequestHeader { flags: 0, kind, cookie, offset, length }.encode();
         match timeout(PATIENCE, writer.write_all(&head)).await {
             Ok(Ok(())) => {}
@@ -332,7 +383,7 @@ impl<R: AsyncRead + Unpin> Hearing<R> {
 
     fn place(&self, cookie: u64, offset: u64) -> io::Result<usize> {
         self.under_way
-            .with(cookie, What::Bytes, |pending| usize::try_from(offset.checked_sub(pending.ask.range.start)?).ok())
+            .with(cookie, What::Bytes, |pending| usize::try_from(offset.checked_sub(pending.range.start)?).ok())
     }
 
     async fn hear_chunk(&mut self) -> io::Result<()> {

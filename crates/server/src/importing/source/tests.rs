@@ -18,33 +18,39 @@ type Answers = fn(RequestHeader) -> Option<Vec<u8>>;
 struct Place {
     _folder: tempfile::TempDir,
     socket: PathBuf,
+    /// What it says of its smallest block, if it says that.
+    smallest: Option<u32>,
 }
 
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("space");
         let socket = folder.path().join("s");
-        Place { _folder: folder, socket }
+        Place { _folder: folder, socket, smallest: None }
+    }
+
+    fn address(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
     fn source(&self) -> Source {
-        Source::open(&format!("nbd+unix:///?socket={}", self.socket.display()), SIZE, Stage::Open)
+        Source::open(&self.address(), SIZE, Stage::Open)
     }
 
     /// Serves connections one after the other, each in its own way; after the last one nobody listens.
     fn serve(&self, ways: Vec<(bool, Answers)>) -> std::thread::JoinHandle<()> {
         let _ = std::fs::remove_file(&self.socket);
-        let listener = UnixListener::bind(&self.socket).expect("a socket");
+        let (listener, smallest) = (UnixListener::bind(&self.socket).expect("a socket"), self.smallest);
         std::thread::spawn(move || {
             for (knows_holes, answers) in ways {
                 let (stream, _) = listener.accept().expect("a client");
-                let _ = talk(stream, knows_holes, answers); // the client may go at any time
+                let _ = talk(stream, (knows_holes, smallest), answers); // the client may go at any time
             }
         })
     }
 }
 
-fn talk(mut stream: UnixStream, knows_holes: bool, answers: Answers) -> std::io::Result<()> {
+fn talk(mut stream: UnixStream, (knows_holes, smallest): (bool, Option<u32>), answers: Answers) -> std::io::Result<()> {
     stream.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
     stream.read_exact(&mut [0; 4])?;
     loop {
@@ -63,6 +69,10 @@ fn talk(mut stream: UnixStream, knows_holes: bool, answers: Answers) -> std::io:
             }
             option::GO => {
                 say(option_reply::INFO, &[&0u16.to_be_bytes()[..], &SIZE.to_be_bytes(), &[0, 1]].concat());
+                if let Some(smallest) = smallest {
+                    let sizes = [smallest, smallest, 1 << 25].map(u32::to_be_bytes).concat();
+                    say(option_reply::INFO, &[&wire::info::BLOCK_SIZE.to_be_bytes()[..], &sizes].concat());
+                }
                 say(option_reply::ACK, b"");
             }
             _ => say(option_reply::ERR_UNSUP, b""),
@@ -155,6 +165,49 @@ async fn holes_are_told_within_what_was_asked_for() {
     })]);
     let source = place.source();
     assert_eq!(source.zeros(4097..16384).await, Ok(vec![(8191, true), (4096, false)]));
+}
+
+/// As [`right`], of a server that refuses all but whole blocks of 64 KiB. The last one may be cut off.
+fn right_in_blocks(asked: RequestHeader) -> Option<Vec<u8>> {
+    let (end, block) = (asked.offset + u64::from(asked.length), 64 << 10);
+    let is_whole = asked.offset.is_multiple_of(block) && (end.is_multiple_of(block) || end == SIZE);
+    let refused = || Some(wire::simple_reply(22, asked.cookie).to_vec());
+    if is_whole && asked.length <= READ as u32 { right(asked) } else { refused() }
+}
+
+/// Story: a server said that it's read in blocks of 64 KiB, and wasn't heard: clients got EIO, and the import waited for ever.
+#[tokio::test]
+async fn a_server_is_read_in_blocks_as_large_as_it_says() {
+    let place = Place { smallest: Some(64 << 10), ..Place::new() };
+    let served = place.serve(vec![(false, right_in_blocks), (false, right_in_blocks)]);
+    assert_eq!(length_of(&place.address()).await.expect("it can be read"), SIZE);
+    is_read_right(&place.source()).await;
+    drop(served);
+    let place = Place { smallest: Some(64 << 10), ..Place::new() };
+    let _served = place.serve(vec![(true, |asked| {
+        assert_eq!((asked.offset, asked.length % (64 << 10)), (64 << 10, 0));
+        let runs = [9u32, 5000, allocation::ZERO, 1 << 20, 0].map(u32::to_be_bytes).concat();
+        let head = wire::chunk_header(chunk::DONE, chunk::BLOCK_STATUS, asked.cookie, runs.len() as u32);
+        Some([&head[..], &runs].concat())
+    })]);
+    let (source, first) = (place.source(), 64 << 10);
+    assert_eq!(source.zeros(first + 4096..first + 8192).await, Ok(vec![(904, true), (3192, false)]));
+    assert_eq!(source.zeros(first + 8192..first + 9000).await, Ok(vec![(808, false)]), "what is before isn't told");
+}
+
+#[tokio::test]
+async fn blocks_that_cannot_be_served_are_refused_before_anything_begins() {
+    let refused: Answers = |asked| Some(wire::simple_reply(22, asked.cookie).to_vec());
+    for (smallest, answers, said) in [
+        (128 << 10, right as Answers, "in blocks of 131072 bytes; they have to be a power of two, 65536 at most"),
+        (4095, right, "in blocks of 4095 bytes"),
+        (4096, refused, "of the 3146428 bytes, the last ones are no whole block of 4096 bytes"),
+    ] {
+        let place = Place { smallest: Some(smallest), ..Place::new() };
+        let _served = place.serve(vec![(false, answers)]);
+        let error = length_of(&place.address()).await.expect_err("it can't be read").to_string();
+        assert!(error.contains(said) && !error.contains('\n'), "{error}");
+    }
 }
 
 /// Story: a server told of one run at a time, and one of them ended within a block. Whoever copied asked for what follows for ever.

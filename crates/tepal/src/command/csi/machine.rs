@@ -58,13 +58,12 @@ impl Machine for Attachments {
 
     fn device(&self, volume: &VolumeHandle) -> Result<Option<Device>, Failure> {
         let kept = by_key::find(&self.run_folder, &volume.to_string()).map_err(refusal)?;
-        Ok(kept.map(|by_key::Kept { device, export, read_only, lives, waiting }| Device {
-            path: device,
-            holder: export.split_once(EXCLUSIVE).map(|(_, holder)| holder.to_owned()),
-            read_only,
-            is_served: lives,
-            waits: waiting,
-        }))
+        Ok(kept.map(device))
+    }
+
+    fn devices(&self) -> Result<Vec<(VolumeHandle, Device)>, Failure> {
+        let all = by_key::all(&self.run_folder).map_err(refusal)?.into_iter();
+        Ok(all.filter_map(|(key, kept)| Some((VolumeHandle::parse(&key)?, device(kept)))).collect())
     }
 
     fn detach(&self, volume: &VolumeHandle) -> Result<(), Failure> {
@@ -78,6 +77,11 @@ impl Machine for Attachments {
     fn follow_growth(&self, volume: &VolumeHandle) -> Result<(), Failure> {
         by_key::follow_growth(&self.run_folder, &volume.to_string()).map_err(refusal)
     }
+}
+
+fn device(by_key::Kept { device, export, read_only, lives, waiting }: by_key::Kept) -> Device {
+    let holder = export.split_once(EXCLUSIVE).map(|(_, holder)| holder.to_owned());
+    Device { path: device, holder, read_only, is_served: lives, waits: waiting }
 }
 
 fn refusal(error: AttachError) -> Failure {

@@ -87,7 +87,7 @@ impl Link {
                 if source.volume.key.is_some() && key.is_none() && !plain {
                     return Err(ReplicateError::Plain(volume.to_owned()).into());
                 }
-                let create = CreateVolume { name: called.to_owned(), size, layout, pool, key, plain };
+                let create = CreateVolume { name: called.to_owned(), size, layout, pool, key, plain, import: None };
                 (target.create(route::VOLUMES, &create)?, true)
             }
             found => (found?, false),

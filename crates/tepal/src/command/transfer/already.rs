@@ -64,10 +64,6 @@ fn differs_at(one: &[u8], other: &[u8]) -> Option<u64> {
     (one != other).then(|| one.iter().zip(other).take_while(|(one, other)| one == other).count() as u64)
 }
 
-pub fn reads_as_zeros(source: &Source<'_>, from: u64, end: u64) -> Result<bool, ClientError> {
-    Ok(first_byte(source, from, end)?.is_none())
-}
-
 /// Where the first byte is that isn't zero.
 fn first_byte(source: &Source<'_>, from: u64, end: u64) -> Result<Option<u64>, ClientError> {
     let mut at = from;

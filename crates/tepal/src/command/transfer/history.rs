@@ -3,7 +3,7 @@
 //! The stream says how many parts follow. The first part is all of the oldest snapshot, or what differs in it from one that the receiver
 //! has; each other part is what differs in a snapshot from the one before. The receiver makes each snapshot once its part was written.
 
-use super::already::{self, Changed, reads_as_zeros};
+use super::already::{self, Changed};
 use super::difference::{self, as_it_was, header};
 use super::input::widen;
 use super::reader::Reader;
@@ -203,8 +203,6 @@ impl Receiver<'_> {
                     Some(volume) if *resume && volume.incomplete.is_some() => {
                         ImportArguments { resume: true, shrink: true, ..arguments }
                     }
-                    // It may have been made, and nothing more.
-                    Some(volume) if *resume && self.is_blank(&volume)? => ImportArguments { shrink: true, ..arguments },
                     // All of it may have been written, and only the snapshot be missing.
                     Some(volume) if *resume && self.holds(&volume, None, &mut reader)? => {
                         return self.keep(&volume, to);
@@ -264,12 +262,6 @@ impl Receiver<'_> {
         }
         let _: VolumeInfo = self.client.post(&path(route::SNAPSHOT_ROLLBACK, &base.by_id()), &Done {})?;
         Ok(false)
-    }
-
-    /// Whether nothing was ever kept in it.
-    fn is_blank(&self, volume: &VolumeInfo) -> Result<bool, CommandError> {
-        let source = Source::of_volume(self.client, volume);
-        Ok(volume.snapshots.is_empty() && reads_as_zeros(&source, 0, source.size)?)
     }
 
     /// Whether the volume holds just what the part leads to.

@@ -37,18 +37,25 @@ pub struct Begun<'a> {
     pub length: Option<u64>,
     /// Serves the content.
     pub server: Option<Server>,
+    /// As an error calls it.
+    pub what: &'a str,
 }
 
 /// `again`: the same content once more, to be compared with the volume in the end.
-pub fn import(
+pub fn import<'a>(
     client: &Client,
     output: Output,
     arguments: ImportArguments,
-    begun: Begun<'_>,
-    again: Option<&dyn Fn() -> Result<Begun<'static>, CommandError>>,
+    begun: Begun<'a>,
+    again: Option<&dyn Fn() -> Result<Begun<'a>, CommandError>>,
 ) -> Result<(), CommandError> {
-    let Begun { content: mut input, length, server } = begun;
+    let Begun { content: mut input, length, server, what } = begun;
     let (total, said) = (length, arguments.size);
+    if let (Some(length), Some(size)) = (total, said)
+        && size < length
+    {
+        return Err(TransferError::LargerThanSaid { what: what.to_owned(), name: arguments.name, length, size }.into());
+    }
     let wanted = length.map_or(Wanted::Unknown, Wanted::AtLeast);
     let mut target = Target::find_or_make(client, arguments, wanted)?;
     let mut progress = Progress::new(format!("importing {}", target.name));
@@ -80,7 +87,9 @@ pub fn import(
             true if end < target.size => {
                 return Err(TransferError::LongerThanSaid { name: target.name, size: end }.into());
             }
-            true => return Err(TransferError::TooLong { name: target.name, written: offset }.into()),
+            true => {
+                return Err(TransferError::TooLong { what: what.to_owned(), name: target.name, written: offset }.into());
+            }
             false => {}
         }
     }
@@ -88,7 +97,7 @@ pub fn import(
     match total {
         None if offset < end => return Err(TransferError::EndsEarly { name: name(), done: offset, size: end }.into()),
         Some(size) if offset < size => {
-            return Err(TransferError::BecameShorter { name: name(), done: offset, size }.into());
+            return Err(TransferError::BecameShorter { what: what.to_owned(), name: name(), done: offset, size }.into());
         }
         _ => {}
     }
@@ -106,7 +115,7 @@ pub fn import(
 
 /// Whether the volume begins with this content. The volume's holes aren't read.
 fn compare(client: &Client, volume: &VolumeInfo, begun: Begun<'_>) -> Result<(), CommandError> {
-    let Begun { content: mut input, length, server: _server } = begun;
+    let Begun { content: mut input, length, server: _server, what: _ } = begun;
     let there = Source::of_volume(client, volume);
     let there = Reader::new(&there, false)?;
     let mut progress = Progress::new(format!("comparing {}", volume.name));

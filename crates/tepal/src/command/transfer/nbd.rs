@@ -6,6 +6,7 @@ use crate::attach::nbd::{TlsStream, secured};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -171,6 +172,8 @@ struct Connection {
     writer: Stream,
     /// Of a read, in bytes.
     most: u32,
+    /// Bytes of the server's smallest block: it's asked for whole ones.
+    smallest: u64,
     /// The context `base:allocation`, if the server has it.
     context: Option<u32>,
     next_cookie: u64,
@@ -186,7 +189,8 @@ impl Connection {
         let writer = stream.twin()?;
         let reader = BufReader::with_capacity(64 << 10, stream);
         let (pending, runs) = (BTreeMap::new(), VecDeque::new());
-        Ok(Connection { reader, writer, most: READ, context: None, next_cookie: 1, pending, status: None, runs })
+        let (most, smallest, context, status) = (READ, 1, None, None);
+        Ok(Connection { reader, writer, most, smallest, context, next_cookie: 1, pending, status, runs })
     }
 
     fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
@@ -245,10 +249,17 @@ impl Connection {
                 move |(kind, data): &&Said| *kind == option_reply::INFO && data.starts_with(&info.to_be_bytes());
             said.iter().find(is_it).map(|(_, data)| &data[2..])
         };
-        if let Some([_, _, _, _, _, _, _, _, most @ ..]) = of_info(wire::info::BLOCK_SIZE)
-            && let Some(most) = most.first_chunk().map(|most| u32::from_be_bytes(*most)).filter(|most| *most >= 4096)
-        {
-            self.most = READ.min(most / 4096 * 4096);
+        let number = |said: &[u8], at: usize| Some(u32::from_be_bytes(*said.get(at..)?.first_chunk()?));
+        let of_blocks = of_info(wire::info::BLOCK_SIZE).and_then(|said| number(said, 0).zip(number(said, 8)));
+        if let Some((smallest, most)) = of_blocks {
+            if !smallest.is_power_of_two() || smallest > READ || smallest > most {
+                let told = format!(
+                    "it's read only in blocks of {smallest} bytes; they have to be a power of two, {READ} at most"
+                );
+                return Err(io::Error::other(told));
+            }
+            let unit = if most < 4096 { smallest } else { smallest.max(4096) };
+            (self.most, self.smallest) = (READ.min(most / unit * unit), smallest.into());
         }
         let size = of_info(wire::info::EXPORT).and_then(|data| data.first_chunk());
         size.map(|size| u64::from_be_bytes(*size))
@@ -351,6 +362,7 @@ impl Connection {
                         left -= run.0;
                         run.0 > 0
                     });
+                    self.runs = in_blocks(&self.runs, at..size, self.smallest);
                 }
             }
         }
@@ -444,6 +456,29 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// The same runs, but of whole blocks: one that isn't all zeros counts as data. They begin where the bytes do, which may end within one.
+fn in_blocks(runs: &VecDeque<(u64, bool)>, bytes: Range<u64>, block: u64) -> VecDeque<(u64, bool)> {
+    let (mut told, mut at, mut found) = (bytes.start, bytes.start, VecDeque::new());
+    for (length, is_zero) in runs {
+        let end = at + length;
+        let (first, past) = (told.max(at / block * block), end.next_multiple_of(block).min(bytes.end));
+        if !is_zero && past > told {
+            found.extend([(first - told, true), (past - first, false)]);
+            told = past;
+        }
+        at = end;
+    }
+    // Of the last block, a part may not have been told.
+    let end = if at == bytes.end { at } else { at / block * block };
+    if end > told {
+        found.push_back((end - told, true));
+    } else if told == bytes.start && at > told {
+        found.push_back((block.min(bytes.end - told), false));
+    }
+    found.retain(|(length, _)| *length > 0);
+    found
 }
 
 /// Where these bytes of a read belong. They come once each.
@@ -588,6 +623,41 @@ mod tests {
         }
         assert_eq!((told, zeros, &data[..]), (size, 5 << 30, &[5; 4096][..]));
         assert_eq!(export.next(&mut data).expect("readable"), Found::End);
+    }
+
+    /// Story: of a server that is read in blocks of 64 KiB, holes had ended within one, and the import failed there.
+    #[test]
+    fn a_server_is_read_in_blocks_as_large_as_it_says() {
+        const SIZE: u64 = (1 << 20) + 4096;
+        let data = |at: u64| (100_000..100_512).contains(&at) || (300_000..500_000).contains(&at) || at >= SIZE - 512;
+        let byte = move |at: u64| if data(at) { (at / 512 % 251 + 1) as u8 } else { 0 };
+        let mut said = structured(SIZE, 9);
+        let export = [&0u16.to_be_bytes()[..], &SIZE.to_be_bytes(), &[0, 1]].concat();
+        let blocks =
+            [&wire::info::BLOCK_SIZE.to_be_bytes()[..], &[1 << 16, 1 << 16, 1 << 25].map(u32::to_be_bytes).concat()];
+        let blocks = blocks.concat();
+        let infos = [(option_reply::INFO, &export[..]), (option_reply::INFO, &blocks), (option_reply::ACK, b"")];
+        said[2] = replied(option::GO, &infos);
+        let (_folder, address) = server(said, move |asked| {
+            let end = asked.offset + u64::from(asked.length);
+            let is_whole = asked.offset % (1 << 16) == 0 && (end % (1 << 16) == 0 || end == SIZE);
+            let (kind, body) = match asked.kind {
+                // One run at a time.
+                command::BLOCK_STATUS => {
+                    let is_data = data(asked.offset);
+                    let length = (asked.offset..end).take_while(|at| data(*at) == is_data).count() as u32;
+                    let flags = if is_data { 0 } else { allocation::ZERO };
+                    (chunk::BLOCK_STATUS, [9, length, flags].map(u32::to_be_bytes).concat())
+                }
+                _ if !is_whole => (chunk::ERROR, [&22u32.to_be_bytes()[..], &[0, 0]].concat()),
+                _ => {
+                    let read: Vec<u8> = (asked.offset..end).map(byte).collect();
+                    (chunk::OFFSET_DATA, [&asked.offset.to_be_bytes()[..], &read].concat())
+                }
+            };
+            [&wire::chunk_header(chunk::DONE, kind, asked.cookie, body.len() as u32)[..], &body].concat()
+        });
+        assert!(all(&address).expect("readable") == (0..SIZE).map(byte).collect::<Vec<u8>>());
     }
 
     #[test]

@@ -122,9 +122,15 @@ pub fn once_alone(client: &Client, volume: VolumeInfo, force: bool) -> Result<Vo
 
 /// What an import finds.
 enum Found {
-    New(VolumeInfo),
+    /// Made for this import.
+    New(VolumeInfo, u64),
     /// To be written from here on.
     Old(VolumeInfo, u64),
+}
+
+/// Random, never 0.
+fn new_import() -> u64 {
+    (random() >> 1).max(1)
 }
 
 impl<'a> Target<'a> {
@@ -162,8 +168,9 @@ impl<'a> Target<'a> {
             Err(error) if error.is_not_found() && !resume => {
                 let Some(size) = size.or(wanted.size()) else { return Err(TransferError::SizeUnknown(name).into()) };
                 let layout = layout.map(|layout| layout.to_string());
-                let request = CreateVolume { name, size, layout, pool, key, plain: false };
-                Found::New(client.create(route::VOLUMES, &request)?)
+                let import = new_import();
+                let request = CreateVolume { name, size, layout, pool, key, plain: false, import: Some(import) };
+                Found::New(client.create(route::VOLUMES, &request)?, import)
             }
             Err(error) => return Err(error.into()),
         };
@@ -171,13 +178,14 @@ impl<'a> Target<'a> {
     }
 
     fn begin(client: &'a Client, found: Found) -> Result<Self, TransferError> {
-        let (volume, done, is_new) = match found {
-            Found::New(volume) => (volume, 0, true),
-            Found::Old(volume, done) => (volume, done, false),
+        let (volume, done, import, is_new) = match found {
+            Found::New(volume, import) => (volume, 0, import, true),
+            Found::Old(volume, done) => (volume, done, new_import(), false),
         };
-        let (id, import) = (volume.by_id(), (random() >> 1).max(1));
+        let id = volume.by_id();
         let _hold = Hold::begin(client, id.clone(), HoldUse::Import);
-        let (name, size, epoch, was_incomplete) = (volume.name, volume.size, volume.epoch, volume.incomplete.is_some());
+        let was_incomplete = volume.incomplete.is_some() && !is_new;
+        let (name, size, epoch) = (volume.name, volume.size, volume.epoch);
         let (noted, noted_at, data) = (done, Instant::now(), 0);
         let mut target = Target {
             client,
@@ -195,7 +203,9 @@ impl<'a> Target<'a> {
             writers: Writers::new(),
             _hold,
         };
-        target.epoch = target.note()?.epoch;
+        if !is_new {
+            target.epoch = target.note()?.epoch;
+        }
         Ok(target)
     }
 

@@ -68,8 +68,15 @@ pub fn volume(cluster: &Cluster, client: &Client) -> Result<VolumeInfo, TourErro
         }
         Err(error) if error.is_not_found() => {
             let layout = Some(LAYOUTS[usize::from(cluster.servers().len() > 1)][0].to_owned());
-            let request =
-                CreateVolume { name: VOLUME.to_owned(), size: SIZE, layout, pool: None, key: None, plain: false };
+            let request = CreateVolume {
+                name: VOLUME.to_owned(),
+                size: SIZE,
+                layout,
+                pool: None,
+                key: None,
+                plain: false,
+                import: None,
+            };
             Ok(client.post(route::VOLUMES, &request)?)
         }
         Err(error) => Err(error.into()),

@@ -11,7 +11,7 @@ use crate::cli::ImportArguments;
 use crate::client::{Client, ClientError};
 use crate::command::CommandError;
 use crate::command::source::Source;
-use crate::command::transfer::already::{self, Changed, reads_as_zeros};
+use crate::command::transfer::already::{self, Changed};
 use crate::command::transfer::target::{Target, Wanted, once_alone, resized};
 use crate::command::transfer::{TransferError, input, spool};
 use crate::difference_file::Piece;
@@ -213,27 +213,21 @@ impl<R: Read> Importer<'_, R> {
             Some(volume) if !resume && is_image && !volume.snapshots.is_empty() => {
                 return Err(RbdError::HasSnapshots(volume.name).into());
             }
-            Some(volume) if *resume && volume.incomplete.is_none() && !self.is_blank(&volume)? => {
+            Some(volume) if *resume && volume.incomplete.is_none() => {
                 let client = self.client;
                 return match already::holds(client, &volume, (None, header.size), |data| self.next(data))? {
                     true => Ok(volume),
                     false => Err(RbdError::NotOfThis(volume.name).into()),
                 };
             }
-            Some(volume) => {
+            Some(_) => {
                 (arguments.layout, arguments.pool, arguments.key) = (layout.clone(), pool.clone(), key.clone());
-                arguments.resume = *resume && volume.incomplete.is_some();
+                arguments.resume = *resume;
                 arguments.shrink = *shrink || *resume;
             }
         }
         let target = Target::find_or_make(self.client, arguments, Wanted::Exactly(header.size))?;
         self.fill(target, header.size)
-    }
-
-    /// Whether nothing was ever kept in it.
-    fn is_blank(&self, volume: &VolumeInfo) -> Result<bool, CommandError> {
-        let source = Source::of_volume(self.client, volume);
-        Ok(volume.snapshots.is_empty() && reads_as_zeros(&source, 0, source.size)?)
     }
 
     fn next(&mut self, data: &mut Vec<u8>) -> Result<Option<Piece>, CommandError> {
