@@ -14,8 +14,8 @@ use crate::api::types::{
     RangeQuery, Receive, Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot, RenameVolume, RenewIdentity,
     ReplaceDrive, ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo, ScheduleInfo, ScheduleRules,
     ScheduleRun, ScopeRightInfo, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetPoolKey, SetRate,
-    ShowSnapshotQuery, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL,
-    Usage, VolumeInfo, VolumesQuery, WithdrawQuery, ZeroRange,
+    ShowSnapshotQuery, SlowWatched, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows,
+    Status, TOTAL, TracesData, Usage, VolumeInfo, VolumesQuery, WatchSlowQuery, WithdrawQuery, ZeroRange,
 };
 use crate::api::{METRICS, SHUTDOWN};
 use crate::api_types::LimitsShape;
@@ -159,6 +159,11 @@ fn cluster() -> Vec<Operation> {
             .query::<CountersQuery>()
             .answer::<Counters>(),
         of(get(route::USAGE), "showUsage", "How full the drives were, over time").answer::<Usage>(),
+        of(post(route::SLOW), "watchSlowRequests", "Has slow requests noted for some time; forgets earlier ones")
+            .query::<WatchSlowQuery>()
+            .answer::<SlowWatched>(),
+        of(get(route::SLOW), "showSlowRequests", "Slow requests as traces of OpenTelemetry").answer::<TracesData>(),
+        of(delete(route::SLOW), "endSlowRequests", "Notes no more slow requests").answer::<Done>(),
         other(
             "text/event-stream",
             of(get(route::LIVE), "followChanges", "Changes as server-sent events, until the server stops"),
