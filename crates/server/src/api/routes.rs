@@ -138,6 +138,7 @@ fn managing() -> Routes {
         .delete(route::SERVER, cluster::remove)
         .get(route::DRIVES, drives::list)
         .post(route::DRIVES, drives::add)
+        .get(route::DRIVE, drives::show)
         .delete(route::DRIVE, drives::remove)
         .post(route::DRIVE_OFFLINE, drives::offline)
         .post(route::DRIVE_ONLINE, drives::online)
