@@ -3,8 +3,8 @@
 import { send, text } from "./api";
 import { command } from "./command";
 import type { Change, Field, Values } from "./dialog";
-import { bytes } from "./format";
-import type { Drive, FoundDrive, Loss, Pool, Volume } from "./types";
+import { bytes, keep, kept, seconds, span } from "./format";
+import type { Drive, FoundDrive, Loss, Pool, Schedule, Volume } from "./types";
 
 const NAME = "1 to 128 of A-Z a-z 0-9 . _ -";
 const LAYOUTS = "stripe, mirror:N, chained or ec:M+K, with options as in mirror:2;durability=flush; the pool's, if not said";
@@ -221,6 +221,98 @@ export const cloneSnapshot = (name: string): Change => ({
   command: (v) => command("volume", "clone", name, v.name || "NEW"),
   send: (v) => send("POST", snapshotPath(name, "clone"), { name: v.name }),
   done: (volume: Volume) => `Volume ${volume.name} is there.`,
+});
+
+const schedulePath = (name: string, verb = "") => `/v1/schedules/${text(name)}${verb && `/${verb}`}`;
+const spanOf = (said: string) => seconds(said) ?? undefined;
+const every: Field = { key: "every", label: "From one to the next", kind: "span", hint: "as 15m, 1h, 1d or 1w" };
+const within: Field = { key: "within", label: "No volume stays unscrubbed for longer than", kind: "span", hint: "as 7d or 30d" };
+const at: Field = { key: "at", label: "One of the times of the day", kind: "text", optional: true, hint: "as 02:30, in UTC; midnight, if not said" };
+const keeps: Field = { key: "keep", label: "How many of a volume stay", kind: "keep", hint: "the newest, and one of each of so many hours and so on: last=N,hourly=N,daily=N,weekly=N,monthly=N,yearly=N" };
+
+export const createSnapshots = (all: Pool[]): Change => ({
+  title: "Have snapshots made",
+  about: "They are made at equal distances, and those that aren't kept any more are removed. Say a volume, or a pool for all of its volumes.",
+  verb: "Make the schedule",
+  fields: [
+    { key: "name", label: "Name of the schedule", kind: "text", hint: NAME },
+    { key: "volume", label: "Volume", kind: "text", optional: true },
+    { key: "pool", label: "Pool", kind: "choice", optional: true, choices: pools(all) },
+    { ...every, value: "1h" },
+    at,
+    { ...keeps, value: "hourly=24,daily=7,weekly=4,monthly=12" },
+  ],
+  command: (v) =>
+    command("schedule", "create", v.name || "NAME", v.volume && "--snapshot", v.volume, v.pool && "--pool", v.pool, "--every", v.every || "TIME", v.at && "--at", v.at, "--keep", v.keep || "COUNTS"),
+  send: (v) => send("POST", "/v1/schedules", { name: v.name, work: "snapshots", volume: or(v.volume), pool: or(v.pool), every_s: spanOf(v.every), at: or(v.at), keep: keep(v.keep) }),
+  done: (made: Schedule) => `Schedule ${made.name} is there.`,
+});
+
+export const createScrubs = (all: Pool[]): Change => ({
+  title: "Have volumes scrubbed",
+  about: "Everything on them is read and verified in time, as slowly as that allows, and what is damaged is repaired.",
+  verb: "Make the schedule",
+  fields: [
+    { key: "name", label: "Name of the schedule", kind: "text", value: "scrubs", hint: NAME },
+    { key: "pool", label: "Only of this pool", kind: "choice", optional: true, choices: pools(all) },
+    { ...within, value: "30d" },
+  ],
+  command: (v) => command("schedule", "create", v.name || "NAME", "--scrub", v.pool && "--pool", v.pool, "--within", v.within || "TIME"),
+  send: (v) => send("POST", "/v1/schedules", { name: v.name, work: "scrubs", pool: or(v.pool), within_s: spanOf(v.within) }),
+  done: (made: Schedule) => `Schedule ${made.name} is there.`,
+});
+
+const rules = ({ work, volume, pool, every_s, at, zone, keep, within_s }: Schedule) => ({ work, volume, pool, every_s, at, zone, keep, within_s });
+
+export const changeSchedule = (schedule: Schedule): Change => {
+  const { name } = schedule;
+  const scrubs = schedule.work === "scrubs";
+  return {
+    title: `Change schedule ${name}`,
+    verb: "Change",
+    fields: scrubs
+      ? [{ ...within, value: span(schedule.within_s ?? 1) }]
+      : [{ ...every, value: span(schedule.every_s ?? 1) }, { ...keeps, value: kept(schedule.keep ?? {}) }],
+    command: (v) => (scrubs ? command("schedule", "set", name, "--within", v.within || "TIME") : command("schedule", "set", name, "--every", v.every || "TIME", "--keep", v.keep || "COUNTS")),
+    send: (v) =>
+      send("POST", schedulePath(name), scrubs ? { ...rules(schedule), within_s: spanOf(v.within) } : { ...rules(schedule), every_s: spanOf(v.every), keep: keep(v.keep) }),
+  };
+};
+
+export const pauseSchedule = (name: string): Change => ({
+  title: `Pause schedule ${name}`,
+  about: "It rests until it's resumed; times that pass meanwhile aren't missed.",
+  verb: "Pause",
+  command: () => command("schedule", "pause", name),
+  send: () => send("POST", schedulePath(name, "pause")),
+});
+
+export const resumeSchedule = (name: string): Change => ({
+  title: `Resume schedule ${name}`,
+  verb: "Resume",
+  command: () => command("schedule", "resume", name),
+  send: () => send("POST", schedulePath(name, "resume")),
+});
+
+export const runSchedule = (schedule: Schedule): Change => ({
+  title: `Run schedule ${schedule.name} now`,
+  about: "Beside its times, which stay as they are.",
+  verb: "Run",
+  command: () => command("schedule", "run", schedule.name),
+  send: () => send("POST", schedulePath(schedule.name, "run")),
+  done: (done: { snapshots: string[]; scrubs: string[] }) => (schedule.work === "scrubs" ? `Scrubs began: ${done.scrubs.join(", ")}.` : `Made: ${done.snapshots.join(", ")}.`),
+});
+
+export const removeSchedule = (name: string): Change => ({
+  title: `Remove schedule ${name}`,
+  about: "Its snapshots stay, and nothing removes them any more.",
+  verb: "Remove",
+  command: () => command("schedule", "rm", name),
+  send: () => send("DELETE", schedulePath(name)),
+  done: () => {
+    location.hash = "#/schedules";
+    return `Schedule ${name} is removed.`;
+  },
 });
 
 export const createPool = (): Change => ({

@@ -1,14 +1,14 @@
 // Changes: a form, the command that does the same, and what came of it. What destroys data wants the name typed.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { size } from "./format";
+import { keep, seconds, size } from "./format";
 import { signal, useSignal } from "./signal";
 import { Command, Failure } from "./widgets";
 
 export interface Field {
   key: string;
   label: string;
-  kind: "text" | "size" | "rate" | "check" | "choice";
+  kind: "text" | "size" | "rate" | "span" | "keep" | "check" | "choice";
   value?: string | boolean;
   hint?: string;
   optional?: boolean;
@@ -65,6 +65,8 @@ function breach(field: Field, value: string | boolean): string {
   if (!text) return field.optional ? "" : `${field.label}: say something`;
   if (field.kind === "size" && size(text) === null) return `${field.label}: as 64K, 10G or 1T (binary), or bytes`;
   if (field.kind === "rate" && text !== "auto" && size(text) === null) return `${field.label}: as 50M, or auto`;
+  if (field.kind === "span" && seconds(text) === null) return `${field.label}: as 15m, 1h, 30d or 1w`;
+  if (field.kind === "keep" && keep(text) === null) return `${field.label}: as daily=7,weekly=4`;
   return "";
 }
 

@@ -40,6 +40,36 @@ export function duration(seconds: number): string {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
 
+const SPANS: [string, number][] = [["w", 604800], ["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+
+/** `15m`, `1h`, `30d` or `1w` in seconds; null if it's none. */
+export function seconds(text: string): number | null {
+  const match = /^\s*(\d{1,9})\s*([smhdw])\s*$/.exec(text);
+  return match ? Number(match[1]) * SPANS.find(([unit]) => unit === match[2])![1] : null;
+}
+
+/** The same the other way round. */
+export function span(length: number): string {
+  const [unit, each] = SPANS.find(([, each]) => length % each === 0)!;
+  return `${length / each}${unit}`;
+}
+
+const KINDS = ["last", "hourly", "daily", "weekly", "monthly", "yearly"];
+
+/** `daily=7,weekly=4` as counts; null if it's none. */
+export function keep(text: string): Record<string, number> | null {
+  const parts = text.split(",").map((part) => /^\s*([a-z]+)=(\d{1,6})\s*$/.exec(part));
+  const counts: Record<string, number> = {};
+  for (const part of parts) {
+    if (!part || !KINDS.includes(part[1]) || part[1] in counts) return null;
+    counts[part[1]] = Number(part[2]);
+  }
+  return counts;
+}
+
+/** The same the other way round. */
+export const kept = (counts: Record<string, number>) => KINDS.filter((kind) => counts[kind] > 0).map((kind) => `${kind}=${counts[kind]}`).join(",");
+
 export function moment(unixMs: number): string {
   return unixMs > 0 ? new Date(unixMs).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "–";
 }

@@ -11,6 +11,7 @@ import { Events } from "./pages/events";
 import { Migrations } from "./pages/migrations";
 import { Picture } from "./pages/picture";
 import { PoolPage, Pools } from "./pages/pools";
+import { SchedulePage, Schedules } from "./pages/schedules";
 import { ServerPage, Servers } from "./pages/servers";
 import { Snapshots } from "./pages/snapshots";
 import { VolumePage, Volumes } from "./pages/volumes";
@@ -26,11 +27,12 @@ const PAGES: Record<string, { title: string; show: (name: string) => ComponentCh
   volumes: { title: "Volumes", show: (name) => (name ? <VolumePage name={name} /> : <Volumes />) },
   snapshots: { title: "Snapshots", show: () => <Snapshots /> },
   clones: { title: "Clones", show: () => <Clones /> },
+  schedules: { title: "Schedules", show: (name) => (name ? <SchedulePage name={name} /> : <Schedules />) },
   migrations: { title: "Migrations", show: () => <Migrations /> },
   events: { title: "Events", show: () => <Events /> },
   picture: { title: "Picture", show: (name) => <Picture key={name} name={name} /> },
 };
-const SINGULAR: Record<string, string> = { servers: "Server", drives: "Drive", pools: "Pool", volumes: "Volume", picture: "Picture of" };
+const SINGULAR: Record<string, string> = { servers: "Server", drives: "Drive", pools: "Pool", volumes: "Volume", schedules: "Schedule", picture: "Picture of" };
 
 function place(): { page: string; name: string } {
   const [page = "", name = ""] = location.hash.replace(/^#\/?/, "").split("/");

@@ -66,6 +66,26 @@ export interface Snapshot {
   unique: number | null;
   reason: string[];
 }
+export interface Schedule {
+  name: string;
+  work: "snapshots" | "scrubs";
+  volume: string | null;
+  pool: string | null;
+  every_s: number | null;
+  at: string | null;
+  zone: string | null;
+  keep: Record<string, number> | null;
+  within_s: number | null;
+  paused: boolean;
+  next_unix_ms: number | null;
+  last_run_unix_ms: number | null;
+  missed: number;
+  last_missed_unix_ms: number | null;
+  error: string | null;
+  snapshots: number;
+  held: { name: string; reason: string }[];
+  oldest: { volume: string; since_unix_ms: number } | null;
+}
 export interface Migration {
   to: string;
   to_pool: string | null;

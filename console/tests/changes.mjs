@@ -111,6 +111,48 @@ async function imported(browser) {
   }
 }
 
+async function schedules(browser) {
+  tepal("volume", "create", "kept", "--size", "8M");
+  const page = await open(browser);
+  await signIn(page);
+  await go(page, "schedules");
+  await heading(page, "Schedules");
+  // What no schedule has is said before it's asked for.
+  await page.getByRole("button", { name: "Have snapshots made", exact: true }).click();
+  await dialog(page).getByLabel("Name of the schedule").fill("daily");
+  await dialog(page).getByLabel("From one to the next").fill("often");
+  await dialog(page).getByRole("button", { name: "Make the schedule", exact: true }).click();
+  check(/as 15m/.test(await dialog(page).getByRole("alert").textContent()), "what a time is");
+  await dialog(page).getByRole("button", { name: "Cancel" }).click();
+
+  const snapshots = { "Name of the schedule": "daily", Volume: "kept", "From one to the next": "1d", "One of the times of the day": "02:30", "How many of a volume stay": "daily=7,weekly=4" };
+  const shown = await change(page, "Have snapshots made", snapshots, "Make the schedule");
+  same(shown, "tepal schedule create daily --snapshot kept --every 1d --at 02:30 --keep daily=7,weekly=4", "the command");
+  const rules = ({ every_s, at, keep }) => [every_s, at, keep.daily, keep.weekly, keep.hourly];
+  same(rules(json("schedule", "show", "daily")), [86400, "02:30", 7, 4, 0], "the schedule");
+  typed(shown.replace("daily", "typed")); // a terminal takes what is shown
+  same(rules(json("schedule", "show", "typed")), [86400, "02:30", 7, 4, 0], "the schedule of the command");
+  await change(page, "Have volumes scrubbed", { "Name of the schedule": "monthly", "No volume stays unscrubbed for longer than": "4w" }, "Make the schedule");
+  same(json("schedule", "show", "monthly").within_s, 28 * 86400, "the scrubs");
+
+  await go(page, "schedules/daily");
+  await heading(page, "Schedule daily");
+  same(await change(page, "Change", { "From one to the next": "12h" }, "Change"), "tepal schedule set daily --every 12h --keep daily=7,weekly=4", "the command");
+  same(rules(json("schedule", "show", "daily")), [43200, "02:30", 7, 4, 0], "what isn't changed stays");
+  await change(page, "Run now", {}, "Run");
+  same(json("snapshot", "ls", "kept").length, 1, "the snapshots");
+  await change(page, "Pause", {}, "Pause");
+  same(json("schedule", "show", "daily").paused, true, "whether it rests");
+  await page.getByText("paused").first().waitFor();
+  await change(page, "Resume", {}, "Resume");
+  same(json("schedule", "show", "daily").paused, false, "whether it rests");
+  await change(page, "Remove", {}, "Remove");
+  await heading(page, "Schedules");
+  same(json("schedule", "ls").map((one) => one.name), ["monthly", "typed"], "the schedules that are left");
+  same(page.wrong, [], "what went wrong");
+  tepal("schedule", "rm", "typed");
+}
+
 async function drivesAndPools(browser) {
   const page = await open(browser);
   await signIn(page);
@@ -169,4 +211,4 @@ async function hostile(browser) {
   same(page.wrong, [], "what went wrong");
 }
 
-await stories({ volume, migration, imported, drivesAndPools, hostile });
+await stories({ volume, migration, imported, schedules, drivesAndPools, hostile });

@@ -2,9 +2,9 @@
 
 import { apis, axe, check, dialog, go, json, open, same, signIn, stories, tepal, token } from "./browser.mjs";
 
-const PAGES = ["", "servers", "drives", "pools", "volumes", "snapshots", "clones", "migrations", "events", "picture"];
+const PAGES = ["", "servers", "drives", "pools", "volumes", "snapshots", "clones", "schedules", "migrations", "events", "picture"];
 const SHOWN = {
-  "": "Health:", servers: "s1", drives: "MiB", pools: "default", volumes: "plain", snapshots: "plain@first", clones: "twin",
+  "": "Health:", servers: "s1", drives: "MiB", pools: "default", volumes: "plain", snapshots: "plain@first", clones: "twin", schedules: "each within",
   migrations: "on its way", events: "created", picture: "copies",
 };
 
@@ -60,7 +60,7 @@ async function eachPage(browser) {
   for (const colorScheme of ["light", "dark"]) {
     const page = await open(browser, { colorScheme });
     await signIn(page);
-    for (const path of [...PAGES, "volumes/plain", "drives/" + json("drive", "ls")[0].id, "servers/s1", "pools/default", "picture/plain"]) {
+    for (const path of [...PAGES, "volumes/plain", "drives/" + json("drive", "ls")[0].id, "servers/s1", "pools/default", "schedules/scrubs", "picture/plain"]) {
       await seen(page, path);
       await axe(page, `${path || "dashboard"}, ${colorScheme}`);
     }

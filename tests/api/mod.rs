@@ -124,6 +124,44 @@ fn of_two_who_change_what_they_saw_the_second_is_told() {
 }
 
 #[test]
+fn of_two_who_change_a_drive_or_snapshot_or_rights_the_second_is_told() {
+    let ring = ring();
+    ring.ask(1, &["volume", "create", "v0", "--size", "1M"]).succeeded();
+    ring.ask(1, &["snapshot", "create", "v0@a"]).succeeded();
+    let drives = ask(&ring, 1, "GET", "/v1/drives", &[], "").json();
+    let of_third =
+        drives.as_array().and_then(|all| all.iter().find(|drive| drive["server"] == "s3")).expect("its drive");
+    let drive = format!("/v1/drives/{}", of_third["id"].as_str().expect("an id"));
+    let grant = r#"{"to": "@people", "right": "read"}"#;
+    // What shows the tag; what changes the thing; what would overwrite that, and where the thing is by then.
+    let stories = [
+        (drive.as_str(), ("POST", "/name", r#"{"name": "shelf"}"#), ("POST", "/use", r#"{"to": "draining"}"#), &*drive),
+        (&drive, ("POST", "/use", r#"{"to": "draining"}"#), ("DELETE", "?force=true", ""), &drive),
+        ("/v1/snapshots/v0@a", ("POST", "/rename", r#"{"new_name": "b"}"#), ("DELETE", "", ""), "/v1/snapshots/v0@b"),
+        ("/v1/pools/default/rights", ("POST", "", grant), ("DELETE", "?to=@people", ""), "/v1/pools/default/rights"),
+        ("/v1/cluster/rights", ("POST", "", grant), ("DELETE", "?to=@people", ""), "/v1/cluster/rights"),
+    ];
+    for (thing, (method, to, body), (late, at, other), now) in stories {
+        let seen = ask(&ring, 1, "GET", thing, &[], "");
+        let seen = seen.header("etag").unwrap_or_else(|| panic!("{thing}: {}", seen.body)).to_owned();
+        let only_if = format!("If-Match: {seen}");
+        let first = ask(&ring, 2, method, &format!("{thing}{to}"), &[&only_if], body);
+        assert_eq!(first.status, 200, "{thing}: {}", first.body);
+        // By whichever server, also where another one has to do it.
+        let second = ask(&ring, 1, late, &format!("{now}{at}"), &[&only_if], other);
+        let problem = second.problem(412, "precondition-failed");
+        let current = ask(&ring, 3, "GET", now, &[], "");
+        assert_eq!(problem["revisions"]["current"].as_str(), current.header("etag"), "{thing}");
+    }
+    // The volume is what a rollback changes.
+    let seen = ask(&ring, 1, "GET", "/v1/volumes/v0", &[], "").header("etag").expect("a tag").to_owned();
+    let only_if = format!("If-Match: {seen}");
+    let back = "/v1/snapshots/v0@b/rollback";
+    assert_eq!(ask(&ring, 2, "POST", back, &[&only_if], "").status, 200);
+    ask(&ring, 3, "POST", back, &[&only_if], "").problem(412, "precondition-failed");
+}
+
+#[test]
 fn whatever_is_refused_is_answered_with_a_problem() {
     let ring = ring();
     send(&ring, 1, "GET", "/v1/status", &[], "").problem(401, "unauthorized");

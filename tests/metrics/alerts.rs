@@ -3,17 +3,19 @@
 use super::prometheus::Prometheus;
 use super::{sum, text};
 use crate::cluster::{Cluster, Plan};
+use crate::filesystems::obstacle;
 use crate::nbd::{BLOCK, noise};
-use crate::need;
+use crate::power::{Media, Operation, Shelf, close_folder};
 use crate::program::until;
 use crate::rot::{fill, places, rot};
 use crate::servers::ring::Ring;
+use crate::{need, skip};
 use std::path::PathBuf;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
 
-fn watching(cluster: &Cluster) -> Prometheus {
+pub fn watching(cluster: &Cluster) -> Prometheus {
     let prometheus = Prometheus::watching(&[cluster.data()]);
     // Increases count from what was seen first.
     until("two looks", SOON, || {
@@ -60,19 +62,27 @@ fn a_lost_drive_raises_alerts_until_it_returns() {
     need!("prometheus");
     let cluster = Plan { drives: 3, ..Plan::default() }.up();
     cluster.create("v0", "4M", "mirror:2");
+    cluster.create("bare", "4M", "stripe");
     cluster.connect("v0").write(0, &noise(1, 4 << 20)).expect("written");
+    cluster.connect("bare").write(0, &noise(2, 4 << 20)).expect("written");
     let prometheus = watching(&cluster);
     let drive = cluster.drive(0).to_owned();
     let aside = drive.with_extension("aside");
     std::fs::rename(&drive, &aside).expect("ours");
     cluster.wait_for_drive(&drive, "missing");
-    let of_it = ["TepalDriveMissing", "TepalVolumeReduced", "TepalVolumeNoSpareCopy", "TepalNotHealthy"];
+    let of_it = [
+        "TepalDriveMissing",
+        "TepalVolumeReduced",
+        "TepalVolumeNoSpareCopy",
+        "TepalNotHealthy",
+        "TepalVolumeNotServed",
+    ];
     prometheus.wait_for(&of_it);
     let states = super::metrics(&cluster, "tepal_drive_state{");
     assert_eq!(sum(&states, "state=\"missing\""), 1.0);
     assert_eq!((sum(&states, "state=\"up\""), states.len()), (2.0, 15));
     std::fs::rename(&aside, &drive).expect("ours");
-    cluster.wait_until_healthy("v0");
+    ["v0", "bare"].iter().for_each(|volume| cluster.wait_until_healthy(volume));
     prometheus.wait_for_end_of(&of_it);
     let id = cluster.drive_id(&drive);
     cluster.tepal(&["drive", "offline", &id]).succeeded();
@@ -104,6 +114,12 @@ fn a_drive_that_fills_up_raises_alerts() {
     };
     let capacity = left();
     let mut at = 0;
+    // More than half of it in a few seconds: it would be full soon.
+    while left() > capacity * 0.45 {
+        volume.write(at, &noise(at, 1 << 20)).expect("written");
+        at += 1 << 20;
+    }
+    prometheus.wait_for(&["TepalDriveFillsUp"]);
     while left() > capacity * 0.04 {
         volume.write(at, &noise(at, 1 << 20)).expect("written");
         at += 1 << 20;
@@ -192,4 +208,48 @@ fn times_that_a_schedule_missed_raise_an_alert() {
     prometheus.wait_for(&["TepalScheduleMissed"]);
     let missed = cluster.ask(&["schedule", "ls"])[0]["missed"].as_u64();
     assert!(missed.is_some_and(|missed| missed > 0), "{missed:?}");
+}
+
+#[test]
+fn a_volume_that_finds_no_room_on_its_way_raises_an_alert() {
+    need!("prometheus");
+    let cluster = Plan { drives: 2, drive_size: 64 << 20, ..Plan::default() }.up();
+    cluster.create("v0", "20M", "stripe");
+    cluster.connect("v0").write(0, &noise(1, 20 << 20)).expect("written");
+    let prometheus = watching(&cluster);
+    cluster.tepal(&["volume", "relayout", "v0", "--layout", "mirror:2", "--rate", "1M", "--no-wait"]).succeeded();
+    cluster.create("z", "128M", "stripe");
+    let mut other = cluster.connect("z");
+    let is_full = |at: &u64| other.write(at << 20, &noise(at + 2, 1 << 20)).is_err();
+    assert!((0..128).find(is_full).is_some(), "no drive is full: {} bytes are used", cluster.used());
+    cluster.tepal(&["volume", "rate", "v0", "auto"]).succeeded();
+    prometheus.wait_for(&["TepalMigrationBlocked"]);
+    cluster.tepal(&["volume", "rm", "z", "--force"]).succeeded();
+    prometheus.wait_for_end_of(&["TepalMigrationBlocked"]);
+    assert_eq!(cluster.wait_until_there("v0"), "mirror:2");
+}
+
+#[test]
+fn a_device_that_fails_reads_raises_an_alert() {
+    need!("prometheus");
+    need!("fusermount3");
+    if let Some(why) = obstacle() {
+        skip!("{why}");
+    }
+    const SIZE: usize = 64 << 20;
+    let cluster = Plan { drives: 2, drive_size: SIZE as u64, ..Plan::default() }.up();
+    let folder = cluster.folder().join("shelf");
+    std::fs::create_dir(&folder).expect("ours");
+    let shelf = Shelf::new(vec![("failing".to_owned(), Media::new(SIZE))]);
+    let shown = shelf.show(&folder).expect("FUSE works here");
+    let failing = folder.join("failing");
+    cluster.tepal(&["drive", "add", "s1", failing.to_str().expect("ours")]).succeeded();
+    cluster.create("v0", "8M", "mirror:3");
+    cluster.connect("v0").write(0, &noise(1, 8 << 20)).expect("written");
+    let prometheus = watching(&cluster);
+    shelf.media(0).fails = Some(Operation::Read);
+    let _ = cluster.tepal(&["volume", "scrub", "v0"]); // it may be told that a drive went away
+    prometheus.wait_for(&["TepalDriveErrors"]);
+    cluster.tepal(&["drive", "rm", &cluster.drive_id(&failing), "--force"]).succeeded();
+    close_folder(&folder, shown);
 }

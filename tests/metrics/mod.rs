@@ -1,6 +1,8 @@
 //! The numbers for Prometheus: what clients asked of volumes and what that cost the drives; and the alerts that are made of them.
 
 mod alerts;
+mod alerts_of_servers;
+mod alerts_of_time;
 mod files;
 mod prometheus;
 

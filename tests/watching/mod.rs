@@ -1,5 +1,7 @@
 //! What people see who watch a cluster: `tepal doctor`, `events` and `top`.
 
+mod slow;
+
 use crate::cluster::{Cluster, Plan};
 use crate::nbd::{BLOCK, Nbd, noise};
 use crate::program::{self, until};

@@ -102,7 +102,11 @@ impl<W: World> Drive<W> {
     }
 
     /// Everything acknowledged before is on stable media when this returns.
-    pub async fn flush(&self) -> Result<(), Arc<Loss>> {
+    pub fn flush(&self) -> impl Future<Output = Result<(), Arc<Loss>>> {
+        self.device().seen(self.id(), "drive flush", self.flush_unseen())
+    }
+
+    async fn flush_unseen(&self) -> Result<(), Arc<Loss>> {
         let receiver = {
             let mut state = self.shared.lock();
             state.alive()?;

@@ -69,7 +69,17 @@ type Pieces = SmallVec<[Piece; 1]>;
 
 impl<W: World> Drive<W> {
     /// Reads blocks `first..first + count` of what this drive holds of the map. What holds nothing reads as zeros.
-    pub async fn read(&self, map: MapId, first: u64, count: u64, lineage: &Lineage) -> Result<Segments, DriveError> {
+    pub fn read(
+        &self,
+        map: MapId,
+        first: u64,
+        count: u64,
+        lineage: &Lineage,
+    ) -> impl Future<Output = Result<Segments, DriveError>> {
+        self.device().seen(self.id(), "drive read", self.read_unseen(map, first, count, lineage))
+    }
+
+    async fn read_unseen(&self, map: MapId, first: u64, count: u64, lineage: &Lineage) -> Result<Segments, DriveError> {
         let _reading = Reading::begin(&self.shared.reading);
         let pieces = {
             let mut state = self.shared.lock();

@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::time::Duration;
-use tepal_model::Buffer;
+use tepal_model::{Buffer, DriveId};
 
 /// Pieces of memory that are written one after another, as by `pwritev`.
 pub type Gather = SmallVec<[Bytes; 1]>;
@@ -29,6 +29,10 @@ pub trait Device: 'static {
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>>;
     /// Tells the device that nobody needs these bytes. They may read as anything afterwards.
     fn discard(&self, offset: u64, length: u64) -> impl Future<Output = Result<(), DeviceError>>;
+    /// Hands on what the drive on this device does for a request, as `drive read`. Whoever looks for what makes requests slow sees it.
+    fn seen<F: Future>(&self, _drive: DriveId, _name: &'static str, work: F) -> impl Future<Output = F::Output> {
+        work
+    }
 }
 
 /// An operation that the device didn't do.
@@ -81,4 +85,8 @@ pub trait Spawn {
 pub trait World: Clock + Random + Spawn + Clone + 'static {
     /// What drives are opened on.
     type Device: Device;
+    /// Hands on what a request waits for, as `wait for a turn`: as [`Device::seen`].
+    fn seen<F: Future>(&self, _name: &'static str, wait: F) -> impl Future<Output = F::Output> {
+        wait
+    }
 }

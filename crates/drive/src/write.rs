@@ -152,7 +152,11 @@ impl<W: World> Drive<W> {
     }
 
     /// Writes the data to its place. Once begun it must be seen through: what it holds is given back by its end only.
-    pub async fn commit(&self, prepared: Prepared, write: Write<'_>) -> Result<(), DriveError> {
+    pub fn commit(&self, prepared: Prepared, write: Write<'_>) -> impl Future<Output = Result<(), DriveError>> {
+        self.device().seen(self.id(), "drive write", self.commit_unseen(prepared, write))
+    }
+
+    async fn commit_unseen(&self, prepared: Prepared, write: Write<'_>) -> Result<(), DriveError> {
         let length = write.length();
         assert_eq!(length, write.crcs.len() as u64 * BLOCK, "whole blocks, each with its CRC");
         let Prepared { pieces, fresh } = prepared;

@@ -1,11 +1,12 @@
 //! Under which conditions a command is carried out that somebody asks for: once for each key, and only while a thing is as he saw it.
 //! Both are looked at where the command is applied, so that nothing comes between.
 
+use crate::realm::Scope;
 use crate::schedule::ScheduleRecord;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 use tepal_codec::checksum::crc;
-use tepal_model::VolumeId;
+use tepal_model::{DriveId, Epoch, VolumeId};
 
 /// A thing that several people may change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,16 @@ pub enum Versioned {
     Rights(VolumeId),
     /// What a schedule does, by its name.
     Schedule(String),
+    /// What operators want with a drive, and what they call it.
+    Drive(DriveId),
+    /// A volume's snapshot, by its epoch.
+    Snapshot(VolumeId, Epoch),
+    /// What a pool gives its volumes, by its name.
+    Pool(String),
+    /// Who may do what with all volumes of a pool, by its name.
+    PoolRights(String),
+    /// Who may do what with all volumes.
+    ClusterRights,
 }
 
 impl State {
@@ -31,7 +42,31 @@ impl State {
                 Some(format!("\"r{}-{:08x}\"", id.0, crc(text.as_bytes())))
             }
             Versioned::Schedule(name) => self.schedules.named(name).map(|schedule| schedule_tag(schedule)),
+            Versioned::Drive(id) => {
+                let drive = self.drives.get(id)?;
+                Some(tag(&format!("d{id}"), &(&drive.name, drive.purpose, &drive.pool)))
+            }
+            Versioned::Snapshot(volume, epoch) => {
+                let snapshot = self.snapshots_of(*volume).find(|snapshot| snapshot.epoch == *epoch)?;
+                Some(tag(&format!("n{}-{epoch}", volume.0), &snapshot.name))
+            }
+            Versioned::Pool(name) => {
+                let pool = self.pools.get(name)?;
+                let key = self.access.pool_keys.get(name).map(|record| &record.key);
+                let layout = pool.layout.as_ref().map(ToString::to_string);
+                Some(tag("p", &(name, layout, key)))
+            }
+            Versioned::PoolRights(name) => {
+                self.pools.get(name)?;
+                Some(self.scope_tag(&Scope::Pool(name.clone())))
+            }
+            Versioned::ClusterRights => Some(self.scope_tag(&Scope::Cluster)),
         }
+    }
+
+    fn scope_tag(&self, scope: &Scope) -> String {
+        let grants: Vec<_> = self.access.grants_on(scope).map(|grant| (&grant.to, grant.right)).collect();
+        tag("g", &(scope.to_string(), grants))
     }
 }
 
@@ -42,6 +77,10 @@ pub fn volume_tag(id: VolumeId, revision: u64) -> String {
 
 /// Of what a schedule is to do, and not of what it has done.
 fn schedule_tag(schedule: &ScheduleRecord) -> String {
-    let rules = serde_json::to_string(&(&schedule.name, &schedule.work, schedule.paused)).unwrap_or_default();
-    format!("\"s{}-{:08x}\"", schedule.id, crc(rules.as_bytes()))
+    tag(&format!("s{}", schedule.id), &(&schedule.name, &schedule.work, schedule.paused))
+}
+
+fn tag(of: &str, content: &impl Serialize) -> String {
+    let text = serde_json::to_string(content).unwrap_or_default();
+    format!("\"{of}-{:08x}\"", crc(text.as_bytes()))
 }

@@ -44,6 +44,7 @@ pub mod rebuild;
 mod relay;
 mod scheduling;
 mod serve;
+mod slow;
 mod tasks;
 mod throttle;
 pub mod unserved;

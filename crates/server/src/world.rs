@@ -1,6 +1,7 @@
 //! The production side of the injected world: the machine's clock and randomness, tokio's tasks, and real drives.
 
 use crate::observed::metered::MeteredDevice;
+use crate::slow::{self, Kind, Step};
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -78,6 +79,10 @@ impl Spawn for ServerWorld {
 
 impl World for ServerWorld {
     type Device = MeteredDevice;
+
+    fn seen<F: Future>(&self, name: &'static str, wait: F) -> impl Future<Output = F::Output> {
+        slow::step(move || Step::new(name, Kind::Internal), wait)
+    }
 }
 
 #[cfg(test)]

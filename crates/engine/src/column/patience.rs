@@ -62,7 +62,8 @@ impl<W: World> Group<W> {
 
     /// Waits for a change. [`IoError::NotNow`] if the wait is longer than this handle's patience.
     pub(super) async fn wait(&self, change: impl Future<Output = Result<(), Canceled>> + Unpin) -> Result<(), IoError> {
-        let _ = self.wait_for(change, DRIVES_WAIT).await?; // dropped unsent only when the volume goes
+        let change = self.wait_for(change, DRIVES_WAIT);
+        let _ = self.shared.world.seen("wait for drives", change).await?; // dropped unsent only when the volume goes
         Ok(())
     }
 
@@ -113,7 +114,8 @@ impl<W: World> Group<W> {
     ) -> Result<F::Output, IoError> {
         let since = self.shared.world.now();
         loop {
-            match self.wait_for(&mut end, DRIVES_WAIT).await {
+            let ended = self.wait_for(&mut end, DRIVES_WAIT);
+            match self.shared.world.seen("wait for writes of the same blocks", ended).await {
                 Err(_) if !is_held_up() && self.shared.world.now().0 - since.0 < LINE_WAIT => {
                     self.lock().serves()?; // if another server leads by now, that server has to be asked
                 }
@@ -140,12 +142,8 @@ impl<W: World> Group<W> {
     ///    the read each time that it's asked again.
     pub(super) async fn until_readable(&self, blocks: Blocks) -> Result<(), IoError> {
         let since = self.shared.world.now();
-        while !self.may_serve() {
-            if self.patience == Patience::Short && self.time_left(DRIVES_WAIT, since).is_zero() {
-                return Err(IoError::NotNow);
-            }
-            self.shared.world.sleep(MOMENT).await;
-            self.lock().serves()?;
+        if !self.may_serve() {
+            self.shared.world.seen("wait for the lease", Box::pin(self.until_it_may_serve(since))).await?;
         }
         let left = self.shared.order.in_line_since(blocks.first, blocks.count, Tick(since.0.saturating_sub(LONG)));
         if !left.is_empty() {
@@ -156,6 +154,17 @@ impl<W: World> Group<W> {
             true => self.until_ended(blocks).await,
             false => Ok(()),
         }
+    }
+
+    async fn until_it_may_serve(&self, since: Tick) -> Result<(), IoError> {
+        while !self.may_serve() {
+            if self.patience == Patience::Short && self.time_left(DRIVES_WAIT, since).is_zero() {
+                return Err(IoError::NotNow);
+            }
+            self.shared.world.sleep(MOMENT).await;
+            self.lock().serves()?;
+        }
+        Ok(())
     }
 
     fn is_lent(&self, blocks: Blocks) -> bool {

@@ -199,7 +199,8 @@ impl<W: World> Volume<W> {
                 continue;
             }
             let Some(engine) = self.engine() else { return Err(IoError::Stopping.into()) };
-            select(Box::pin(engine.world().sleep(AGAIN)), change).await;
+            let news = select(Box::pin(engine.world().sleep(AGAIN)), change);
+            engine.world().seen("wait for the column's primary", news).await;
         }
     }
 

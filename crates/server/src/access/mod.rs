@@ -208,6 +208,7 @@ impl Access {
             authorization: format!("Bearer {}", self.0.token),
             body: serde_json::to_string(&body).expect("texts"),
             once: None,
+            only_if: Vec::new(),
         };
         let why = match state.servers.get(&record.server) {
             None => "it's gone".to_owned(),

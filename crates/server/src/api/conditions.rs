@@ -1,11 +1,10 @@
 //! What a client may say of when a request is to be carried out: once for each key (`Idempotency-Key`), and only while a thing is as the
 //! client saw it (`If-Match`). Both go along with the commands that are agreed on, which look at them: nothing comes between.
 
-use super::extract::{LONGEST, body};
+use super::extract::{LONGEST, Named, body};
 use super::failure::Failure;
 use super::types::{BY_ID, VolumeInfo, route};
-use super::volumes;
-use super::{Context, Shared};
+use super::{Context, Shared, snapshots, volumes};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -30,7 +29,7 @@ pub const KEYED: [&str; 6] =
     [route::POOLS, route::VOLUMES, route::SNAPSHOTS, route::SNAPSHOT_CLONE, route::IDENTITIES, route::SCHEDULES];
 
 /// What is changed there by POST or DELETE is changed only if it has the tag that `If-Match` says.
-pub const CONDITIONAL: [&str; 10] = [
+pub const CONDITIONAL: [&str; 20] = [
     route::VOLUME,
     route::VOLUME_RESIZE,
     route::VOLUME_RENAME,
@@ -41,6 +40,16 @@ pub const CONDITIONAL: [&str; 10] = [
     route::SCHEDULE,
     route::SCHEDULE_PAUSE,
     route::SCHEDULE_RESUME,
+    route::DRIVE,
+    route::DRIVE_NAME,
+    route::DRIVE_USE,
+    route::SNAPSHOT,
+    route::SNAPSHOT_RENAME,
+    route::SNAPSHOT_ROLLBACK,
+    route::POOL,
+    route::POOL_KEY,
+    route::POOL_RIGHTS,
+    route::CLUSTER_RIGHTS,
 ];
 
 tokio::task_local! {
@@ -149,7 +158,7 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
 }
 
 /// What `If-Match` says, if it says something.
-fn tags(headers: &HeaderMap) -> Vec<String> {
+pub fn tags(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(IF_MATCH).iter().map(|value| value.to_str().unwrap_or("?"));
     values.flat_map(|list| list.split(',')).map(|tag| tag.trim().to_owned()).collect()
 }
@@ -175,12 +184,28 @@ async fn expected(
         return Err(Failure::bad("If-Match isn't looked at here: leave it out"));
     }
     let called = called.ok_or_else(|| Failure::bad("the path has a name that is no text"))?;
-    let thing = match path.strip_prefix(route::SCHEDULE) {
-        Some(_) => Versioned::Schedule(called),
-        None if path == route::VOLUME_RIGHTS => Versioned::Rights(volumes::record(context, &called).await?.id),
-        None => Versioned::Volume(volumes::record(context, &called).await?.id),
-    };
-    Ok(Some((thing, tags)))
+    Ok(Some((thing(context, path, called).await?, tags)))
+}
+
+/// What a request to one of [`CONDITIONAL`] would change.
+async fn thing(context: &Context, path: &str, called: String) -> Result<Versioned, Failure> {
+    Ok(match path {
+        route::SCHEDULE | route::SCHEDULE_PAUSE | route::SCHEDULE_RESUME => Versioned::Schedule(called),
+        route::DRIVE | route::DRIVE_NAME | route::DRIVE_USE => Versioned::Drive(Named(called).parse()?),
+        route::SNAPSHOT | route::SNAPSHOT_RENAME => {
+            let (volume, snapshot) = snapshots::record(context, &Named(called).snapshot()?).await?;
+            Versioned::Snapshot(volume.id, snapshot.epoch)
+        }
+        // It's the volume that would hold something else.
+        route::SNAPSHOT_ROLLBACK => {
+            Versioned::Volume(snapshots::record(context, &Named(called).snapshot()?).await?.0.id)
+        }
+        route::POOL | route::POOL_KEY => Versioned::Pool(called),
+        route::POOL_RIGHTS => Versioned::PoolRights(called),
+        route::CLUSTER_RIGHTS => Versioned::ClusterRights,
+        route::VOLUME_RIGHTS => Versioned::Rights(volumes::record(context, &called).await?.id),
+        _ => Versioned::Volume(volumes::record(context, &called).await?.id),
+    })
 }
 
 /// The name in a path, as `/v1/volumes/{name}/resize` has it.

@@ -7,7 +7,7 @@ use super::types::{
     AddDrive, DriveInfo, DriveRemoved, ForceQuery, Found, FoundDrive, NameDrive, OpenDriveInfo, ReplaceDrive,
     SetDriveUse, route,
 };
-use super::{Context, Shared};
+use super::{Context, Shared, conditions};
 use crate::drives::{DriveOperationError, Fitness, Kept, NOTHING_THERE, NewDriveRequest, OpenDrive, ScannedDrive};
 use crate::moving::{self, DriveSpace, Spaces};
 use axum::Json;
@@ -19,10 +19,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tepal_metadata::{
     self as metadata, ColumnRecord, Command, DEFAULT_POOL, DriveRecord, DriveState, DriveUse, ProposeError, Refusal,
-    SERVER_IS_DOWN, ServerState,
+    SERVER_IS_DOWN, ServerState, Versioned,
 };
 use tepal_model::DriveId;
-use tepal_model::text::shown;
+use tepal_model::text::shown as readable;
 
 /// How long the removal of a drive waits until others have what it holds.
 const CATCH_UP: Duration = Duration::from_secs(1);
@@ -87,6 +87,10 @@ pub async fn all(context: &Context, scope: Scope) -> Vec<DriveInfo> {
     all
 }
 
+pub async fn show(State(context): State<Shared>, id: Named) -> Result<Response, Failure> {
+    shown(&context, id.parse()?).await
+}
+
 pub async fn scan(State(context): State<Shared>, scope: Scope) -> Json<Vec<FoundDrive>> {
     let found = context.drives.scan().await;
     let mut all: Vec<FoundDrive> = found.into_iter().map(|scanned| found_drive(&context, scanned)).collect();
@@ -107,7 +111,7 @@ pub async fn add(State(context): State<Shared>, Input(add): Input<AddDrive>) -> 
     }
     let path = PathBuf::from(&add.path);
     if !path.is_absolute() {
-        let path = shown(&add.path);
+        let path = readable(&add.path);
         return Err(Failure::bad(format!("'{path}' is not an absolute path on server {}", add.server)));
     }
     let pool = add.pool.unwrap_or_else(|| DEFAULT_POOL.to_owned());
@@ -125,7 +129,7 @@ pub async fn remove(
     let end = Instant::now() + CATCH_UP;
     loop {
         let kept_elsewhere = if force { Kept::new() } else { kept_elsewhere(&context, id).await };
-        match context.drives.remove(id, force, &kept_elsewhere).await {
+        match context.drives.remove(id, force, &kept_elsewhere, conditions::with).await {
             Err(DriveOperationError::Metadata(ProposeError::Refused(Refusal::LastCopy { .. })))
                 if Instant::now() < end && others_may_catch_up(&context, id) =>
             {
@@ -178,10 +182,10 @@ pub async fn set_use(
     State(context): State<Shared>,
     id: Named,
     Input(SetDriveUse { to }): Input<SetDriveUse>,
-) -> Result<Json<DriveInfo>, Failure> {
+) -> Result<Response, Failure> {
     let id: DriveId = id.parse()?;
     context.propose(Command::SetDriveUse { id, to }).await?;
-    whichever(&context, id).await
+    shown(&context, id).await
 }
 
 /// Also of a drive that is away.
@@ -189,10 +193,10 @@ pub async fn set_name(
     State(context): State<Shared>,
     id: Named,
     Input(NameDrive { name }): Input<NameDrive>,
-) -> Result<Json<DriveInfo>, Failure> {
+) -> Result<Response, Failure> {
     let id: DriveId = id.parse()?;
     context.propose(Command::NameDrive { id, name }).await?;
-    whichever(&context, id).await
+    shown(&context, id).await
 }
 
 /// Also of a drive that is away, or gone for good.
@@ -204,6 +208,19 @@ pub async fn replace(
     let from: DriveId = id.parse()?;
     context.propose(Command::ReplaceDrive { from, to: by }).await?;
     whichever(&context, by).await
+}
+
+/// A drive of any server, with its tag.
+async fn shown(context: &Context, id: DriveId) -> Result<Response, Failure> {
+    let state = context.parts.metadata.state(); // no newer than what is told
+    let Json(said) = whichever(context, id).await?;
+    // Its server may not have heard yet of what was just agreed.
+    let agreed = state.drives.get(&id).map(|record| info(&state, record, None));
+    let told = match agreed {
+        Some(DriveInfo { name, purpose, .. }) => DriveInfo { name, purpose, ..said },
+        None => said,
+    };
+    Ok(conditions::tagged(&state, &Versioned::Drive(id), Json(told)))
 }
 
 /// A drive of any server.

@@ -43,6 +43,7 @@ mod scrub;
 mod sectors;
 mod snapshots;
 mod sql;
+mod traces;
 mod usage;
 mod users;
 mod volumes;

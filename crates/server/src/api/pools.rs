@@ -1,5 +1,6 @@
 //! Pools.
 
+use super::conditions::tagged;
 use super::extract::{Input, Named};
 use super::failure::Failure;
 use super::relay::Scope;
@@ -7,7 +8,8 @@ use super::types::{CreatePool, Done, DriveInfo, PoolInfo};
 use super::{Context, Shared, drives};
 use axum::Json;
 use axum::extract::State;
-use tepal_metadata::{Command, PoolRecord, Refusal};
+use axum::response::Response;
+use tepal_metadata::{Command, PoolRecord, Refusal, Versioned};
 
 pub async fn list(State(context): State<Shared>) -> Json<Vec<PoolInfo>> {
     let drives = drives::all(&context, Scope::Cluster).await;
@@ -15,8 +17,10 @@ pub async fn list(State(context): State<Shared>) -> Json<Vec<PoolInfo>> {
     Json(state.pools.values().map(|record| info(&context, record, &drives)).collect())
 }
 
-pub async fn show(State(context): State<Shared>, name: Named) -> Result<Json<PoolInfo>, Failure> {
-    one(&context, &name.0).await
+pub async fn show(State(context): State<Shared>, name: Named) -> Result<Response, Failure> {
+    let state = context.parts.metadata.state(); // no newer than what is told
+    let told = one(&context, &name.0).await?;
+    Ok(tagged(&state, &Versioned::Pool(name.0), told))
 }
 
 pub async fn create(State(context): State<Shared>, Input(pool): Input<CreatePool>) -> Result<Json<PoolInfo>, Failure> {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: whatever gives or takes a right, or trust, is answered when every server acts by it.
 
+use super::conditions::tagged;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
 use super::types::{
@@ -12,8 +13,9 @@ use super::{Context, Shared, identities, pools};
 use crate::access::{AccessError, Trust, check_authority, fingerprint, outside_key, own};
 use axum::Json;
 use axum::extract::State as Extract;
+use axum::response::Response;
 use std::time::{Duration, Instant};
-use tepal_metadata::{Command, Refusal, Scope, ServerState};
+use tepal_metadata::{Command, Refusal, Scope, ServerState, Versioned};
 
 /// So long servers may take to get certificates of another authority.
 const SIGNED_WITHIN: Duration = Duration::from_secs(30);
@@ -23,16 +25,20 @@ fn of_pool(Named(name): Named) -> Scope {
     Scope::Pool(name)
 }
 
-pub async fn pool_rights(Extract(context): Extract<Shared>, name: Named) -> Result<Json<Vec<ScopeRightInfo>>, Failure> {
+pub async fn pool_rights(Extract(context): Extract<Shared>, name: Named) -> Result<Response, Failure> {
     rights(&context, &of_pool(name))
 }
 
-pub async fn cluster_rights(Extract(context): Extract<Shared>) -> Result<Json<Vec<ScopeRightInfo>>, Failure> {
+pub async fn cluster_rights(Extract(context): Extract<Shared>) -> Result<Response, Failure> {
     rights(&context, &Scope::Cluster)
 }
 
-fn rights(context: &Context, scope: &Scope) -> Result<Json<Vec<ScopeRightInfo>>, Failure> {
+fn rights(context: &Context, scope: &Scope) -> Result<Response, Failure> {
     let state = context.parts.metadata.state();
+    let thing = match scope {
+        Scope::Pool(name) => Versioned::PoolRights(name.clone()),
+        Scope::Cluster => Versioned::ClusterRights,
+    };
     if let Scope::Pool(name) = scope
         && !state.pools.contains_key(name)
     {
@@ -44,7 +50,8 @@ fn rights(context: &Context, scope: &Scope) -> Result<Json<Vec<ScopeRightInfo>>,
         to: grant.to.clone(),
         right: grant.right,
     };
-    Ok(Json(grants.map(info).collect()))
+    let told: Vec<ScopeRightInfo> = grants.map(info).collect();
+    Ok(tagged(&state, &thing, Json(told)))
 }
 
 pub async fn grant_on_pool(

@@ -3,7 +3,7 @@
 //! Whatever is about one drive is done where it is; volumes, every server serves. A list is put together from what each server
 //! says of its own things. A request that was passed on goes no further.
 
-use super::conditions::passed;
+use super::conditions::{passed, tags};
 use super::extract::{LONGEST as LONGEST_JSON, body};
 use super::failure::Failure;
 use super::types::{ErrorKind, PROBLEM_JSON};
@@ -59,8 +59,9 @@ fn owner(context: &Context, method: &Method, path: &str) -> Option<ServerId> {
         ["v1", "drives", id] if method == Method::DELETE => {
             state.drives.get(&id.parse().ok()?).map(|drive| drive.server).filter(|server| !is_down(*server))
         }
-        // It's for those that may be gone.
-        ["v1", "drives", _, "replace"] => None,
+        // What is agreed of one: it may be gone, or away.
+        ["v1", "drives", _, "replace" | "name" | "use"] => None,
+        ["v1", "drives", _] => None,
         ["v1", "drives", id, ..] => state.drives.get(&id.parse().ok()?).map(|drive| drive.server),
         _ => None,
     }
@@ -70,9 +71,10 @@ impl Context {
     async fn pass_on(&self, server: ServerId, request: Request) -> Result<Response, Failure> {
         let method = request.method().to_string();
         let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
+        let only_if = tags(request.headers());
         let body = body(request, LONGEST_JSON).await?;
         let body = String::from_utf8(body.into()).map_err(|_| Failure::bad("the body is not JSON"))?;
-        self.have_done(server, method, path, body).await
+        self.have_done_if(server, (method, path), body, only_if).await
     }
 
     /// Has another server do what this one was asked.
@@ -83,13 +85,25 @@ impl Context {
         path: String,
         body: String,
     ) -> Result<Response, Failure> {
+        self.have_done_if(server, (method, path), body, Vec::new()).await
+    }
+
+    /// The same if what it's done to has one of these tags; whatever it has, if there are none.
+    async fn have_done_if(
+        &self,
+        server: ServerId,
+        (method, path): (String, String),
+        body: String,
+        only_if: Vec<String>,
+    ) -> Result<Response, Failure> {
         let state = self.parts.metadata.state();
         let unavailable = |why: String| Failure::new(ErrorKind::Unavailable, format!("server {server} {why}"));
         let record = state.servers.get(&server).ok_or_else(|| unavailable("is gone".to_owned()))?;
         if record.state == ServerState::Down {
             return Err(unavailable("is down, and has what this is about: start it".to_owned()));
         }
-        let asked = Asked { method, path, authorization: format!("Bearer {}", self.token), body, once: passed() };
+        let asked =
+            Asked { method, path, authorization: format!("Bearer {}", self.token), body, once: passed(), only_if };
         let said = self.relay.ask(record, &asked, DONE_WITHIN).await;
         let said = said.map_err(|error| match error {
             RelayError::Unreached(_) => unavailable(format!("doesn't answer: {error}")),
@@ -131,7 +145,14 @@ impl Context {
         path: &str,
     ) -> Result<T, RelayError> {
         let (method, authorization) = (method.to_string(), format!("Bearer {}", self.token));
-        let asked = Asked { method, path: path.to_owned(), authorization, body: String::new(), once: None };
+        let asked = Asked {
+            method,
+            path: path.to_owned(),
+            authorization,
+            body: String::new(),
+            once: None,
+            only_if: Vec::new(),
+        };
         match self.relay.ask(record, &asked, SAID_WITHIN).await? {
             said if said.status == 200 => serde_json::from_str(&said.body).map_err(RelayError::Answer),
             said => Err(RelayError::Refused { status: said.status, said: said.body }),

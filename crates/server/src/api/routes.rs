@@ -5,7 +5,7 @@ use super::types::{Done, ProblemType, route};
 use super::{
     METRICS, SHUTDOWN, Shared, check_token, cluster, conditions, console, counters, creating, data, diff, directory,
     document, drives, holds, identities, imports, in_touch, joining, live, live_imports, loss, metrics, migrations,
-    pieces, plexes, pools, realm, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql,
+    pieces, plexes, pools, realm, relay, replication, resizing, schedules, scrub, see_through, snapshots, sql, traces,
     up_to_date, usage, volumes,
 };
 use crate::access::CERTIFICATES;
@@ -104,6 +104,9 @@ fn looking() -> Routes {
         .get(route::MIGRATIONS, migrations::list)
         .get(route::COUNTERS, counters::show)
         .get(route::USAGE, usage::show)
+        .get(route::SLOW, traces::show)
+        .post(route::SLOW, traces::watch)
+        .delete(route::SLOW, traces::end)
         .get(route::LIVE, live::follow)
         .post(route::SQL, sql::query)
         .post(SHUTDOWN, shutdown)
@@ -135,6 +138,7 @@ fn managing() -> Routes {
         .delete(route::SERVER, cluster::remove)
         .get(route::DRIVES, drives::list)
         .post(route::DRIVES, drives::add)
+        .get(route::DRIVE, drives::show)
         .delete(route::DRIVE, drives::remove)
         .post(route::DRIVE_OFFLINE, drives::offline)
         .post(route::DRIVE_ONLINE, drives::online)

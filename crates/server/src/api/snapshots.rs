@@ -3,7 +3,7 @@
 //! Invariant: whatever was acknowledged before a snapshot or a rollback was asked for, is in what it's made of; and nothing that is
 //! asked for after it was answered. So it's answered when every server acts by it.
 
-use super::conditions::Tagged;
+use super::conditions::{Tagged, tagged};
 use super::data::on_data_thread;
 use super::extract::{Input, Named, Options};
 use super::failure::Failure;
@@ -19,12 +19,13 @@ use crate::news::in_a_moment;
 use crate::world::ServerWorld;
 use axum::extract::State as Extract;
 use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 use tepal_engine::{Snapshot, Volume};
-use tepal_metadata::{Command, Refusal, Reply, SnapshotRecord, State, VolumeRecord};
+use tepal_metadata::{Command, Refusal, Reply, SnapshotRecord, State, Versioned, VolumeRecord};
 use tepal_model::layout::Durability;
 use tepal_model::{DriveId, Epoch, ServerId, VolumeId};
 
@@ -72,12 +73,21 @@ pub async fn show(
     scope: Scope,
     name: Named,
     Options(query): Options<ShowSnapshotQuery>,
-) -> Result<Json<SnapshotInfo>, Failure> {
+) -> Result<Response, Failure> {
     let name = name.snapshot()?;
-    match scope {
-        Scope::Own => own(&context, &name, query).await.map(Json),
-        Scope::Cluster => everywhere(&context, &name, query).await.map(Json),
+    if scope == Scope::Own {
+        return own(&context, &name, query).await.map(|told| Json(told).into_response());
     }
+    record(&context, &name).await?;
+    let state = context.parts.metadata.state(); // no newer than what is told
+    let told = everywhere(&context, &name, query).await?;
+    Ok(shown(&state, told))
+}
+
+/// With its tag.
+fn shown(state: &State, told: SnapshotInfo) -> Response {
+    let thing = Versioned::Snapshot(VolumeId(told.volume_id), told.epoch);
+    tagged(state, &thing, Json(told))
 }
 
 pub async fn everywhere(
@@ -343,12 +353,13 @@ pub async fn rename(
     Extract(context): Extract<Shared>,
     name: Named,
     Input(RenameSnapshot { new_name }): Input<RenameSnapshot>,
-) -> Result<Json<SnapshotInfo>, Failure> {
+) -> Result<Response, Failure> {
     let (volume, snapshot) = record(&context, &name.snapshot()?).await?;
     let lasting = lasting(&volume, snapshot.epoch);
     let SnapshotName { volume, snapshot: name } = lasting.clone();
     context.propose(Command::RenameSnapshot { volume, name, new_name }).await?;
-    own(&context, &lasting, IN_SHORT).await.map(Json)
+    let state = context.parts.metadata.state();
+    Ok(shown(&state, own(&context, &lasting, IN_SHORT).await?))
 }
 
 /// What clients of the volume think that it holds, it doesn't hold any more: done by force only while there are some.

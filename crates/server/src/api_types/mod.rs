@@ -84,6 +84,9 @@
 //! | DELETE `/v1/volumes/{name}/reservation?from=HOLDER` | | [`Done`], once nobody who was connected writes to it any more |
 //! | GET `/v1/counters?each=BOOL` | | [`Counters`] |
 //! | GET `/v1/usage` | | [`Usage`] |
+//! | POST `/v1/traces/slow?over_micros=N&volume=NAME&seconds=N` | | [`SlowWatched`]: slow requests are noted for so long |
+//! | GET `/v1/traces/slow` | | [`TracesData`]: those that were |
+//! | DELETE `/v1/traces/slow` | | [`Done`]: no more are |
 //! | GET `/v1/live` | | a stream of server-sent events, [`LiveEvent`]s, until the server stops |
 //! | POST `/v1/sql` | [`SqlQuery`] | [`SqlRows`] |
 //!
@@ -105,6 +108,7 @@ mod problem;
 mod replication;
 mod schedules;
 mod snapshots;
+mod traces;
 mod volumes;
 
 pub use cluster::{ChangeCluster, ClusterInfo, Health, ServerDrive, ServerInfo, ServerState, SetDraining, Status};
@@ -139,6 +143,10 @@ pub use schedules::{
 pub use snapshots::{
     CloneSnapshot, CreateSnapshot, DiffQuery, Difference, DifferenceKind, RenameSnapshot, ShowSnapshotQuery,
     SnapshotDiff, SnapshotInfo, SnapshotName, SnapshotNameError, SnapshotQuery, SnapshotRemoval, SourceName,
+};
+pub use traces::{
+    Attribute, AttributeValue, Resource, ResourceSpans, Scope, ScopeSpans, SlowWatched, Span, SpanStatus, TracesData,
+    WatchSlowQuery,
 };
 pub use volumes::{
     AcceptLoss, Between, CreateVolume, DamagedSnapshot, FinishImport, Flatten, Hold, HoldUse, HoldsKnown, ImportLive,
@@ -348,6 +356,9 @@ pub mod route {
     pub const COUNTERS: &str = "/v1/counters";
     /// GET: [`Usage`](super::Usage).
     pub const USAGE: &str = "/v1/usage";
+    /// POST with [`WatchSlowQuery`](super::WatchSlowQuery): [`SlowWatched`](super::SlowWatched). GET:
+    /// [`TracesData`](super::TracesData). DELETE.
+    pub const SLOW: &str = "/v1/traces/slow";
     /// GET: server-sent events, [`LiveEvent`](super::LiveEvent).
     pub const LIVE: &str = "/v1/live";
     /// POST of [`SqlQuery`](super::SqlQuery): [`SqlRows`](super::SqlRows).

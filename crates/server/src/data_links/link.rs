@@ -11,6 +11,7 @@ use super::departures::depart;
 use super::lane::Lane;
 use super::line::{Line, PARCEL, Told, Waits};
 use crate::connection::Socket;
+use crate::slow;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use futures_util::task::AtomicWaker;
@@ -26,7 +27,8 @@ use tepal_wire::message::Message;
 use tepal_wire::{Header, Outbox, Payload};
 use tokio::sync::oneshot;
 
-type Waiter = oneshot::Sender<Result<Reply, Unreachable>>;
+/// Is told the answer, and which request it's to.
+type Waiter = oneshot::Sender<Result<(Reply, u64), Unreachable>>;
 
 impl Waits for Waiter {
     fn has_left(&self) -> bool {
@@ -167,7 +169,9 @@ impl Link {
         }
         async move {
             let (reason, was_sent, is_cut_off) = ("the links have ended".to_owned(), true, false);
-            answered.await.unwrap_or_else(|_| Err(Unreachable { reason, was_sent, is_cut_off }))
+            let answered = answered.await.unwrap_or_else(|_| Err(Unreachable { reason, was_sent, is_cut_off }));
+            slow::asks::note(&answered);
+            answered.map(|(reply, _)| reply)
         }
         .boxed_local()
     }
@@ -372,13 +376,13 @@ impl Link {
         let sends = {
             let mut state = self.lock();
             let State { line, outbox, .. } = &mut *state;
-            told.extend(answers.drain(..).map(|(header, reply)| (line.answered(&header), reply)));
+            told.extend(answers.drain(..).map(|(header, reply)| (line.answered(&header), (reply, header.request))));
             line.fill(outbox);
             outbox.pending() > 0
         };
-        for (asked, reply) in told {
+        for (asked, answer) in told {
             if let Some(waiter) = asked.and_then(|asked| asked.waiter) {
-                let _ = waiter.send(Ok(reply)); // nobody may wait for it any more
+                let _ = waiter.send(Ok(answer)); // nobody may wait for it any more
             }
         }
         if sends {

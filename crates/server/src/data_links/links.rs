@@ -6,6 +6,7 @@ use super::vigil::{Found, Patience, Vigil};
 use crate::access::Credentials;
 use crate::connection::{FIRST_PAUSE, Incoming, LONGEST_PAUSE, NotReached, Refusals, Socket, call};
 use crate::data_threads::DataThreads;
+use crate::slow::{self, Stepped, asks};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +76,14 @@ impl Ended {
 impl Peers for Links {
     fn ask(&self, server: ServerId, question: Question) -> LocalBoxFuture<'static, Result<Reply, Unreachable>> {
         match Lane::of(&question.request).filter(|lane| lane.is_open_to(&self.0.caller)) {
-            Some(lane) => self.link(server, lane).ask(question),
+            Some(lane) => {
+                let step = slow::begin(|| asks::step(&question, server, (&self.0.caller, lane)));
+                let asked = self.link(server, lane).ask(question);
+                match step {
+                    None => asked,
+                    Some(step) => Stepped::new(step, asked).boxed_local(),
+                }
+            }
             None => {
                 ready(Err(Unreachable::unsent("that isn't asked over data links, or not by this caller"))).boxed_local()
             }

@@ -10,6 +10,7 @@ use super::lane::Lane;
 use super::reception::{Done, Letters, Mailbox, Notice, Reception};
 use crate::access::Identified;
 use crate::connection::Socket;
+use crate::slow::{self, Kind, Step, asks};
 use crate::throttle::Throttle;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use std::io;
@@ -256,7 +257,11 @@ impl Visit {
                     let question = Question { view: header.view, revision: header.revision, request, payload };
                     let work = match refused {
                         Some(answer) => std::future::ready(answer.into()).boxed_local(),
-                        None => self.answered(sender, question),
+                        None => {
+                            let step = || asks::served(&question.request, (&sender, self.lane), header.request);
+                            let step = slow::HERE.is_on().then(step);
+                            slow::HERE.served(step, || self.answered(sender, question))
+                        }
                     };
                     if let Poll::Ready(done) = self.in_flight.start(Job { done, work }) {
                         self.done.push(done);
@@ -285,7 +290,7 @@ impl Visit {
                 let bytes = bytes_of(&question.request, &question.payload);
                 let caller = self.caller;
                 async move {
-                    throttle.pass(bytes).await;
+                    slow::step(|| Step::new("wait for a limit", Kind::Internal), throttle.pass(bytes)).await;
                     // Its rights may have changed while it waited.
                     if let Some(refused) = answering.refuses(&sender, caller.as_ref(), &question.request) {
                         return refused.into();

@@ -55,7 +55,7 @@ mod tests {
         rig.propose(Command::AddDrive { id, server: ServerId(1), pool, path, capacity: 1 << 20, spare: false }).await;
         assert!(rig.create("mirror:2").await.is_none());
 
-        let refused = rig.drives.remove(here, false, &Kept::new()).await;
+        let refused = rig.drives.remove(here, false, &Kept::new(), |command| command).await;
         let Err(DriveOperationError::Metadata(ProposeError::Refused(Refusal::LastCopy { volumes, .. }))) = refused
         else {
             panic!("{refused:?}")

@@ -118,18 +118,19 @@ impl Drives {
         id: DriveId,
         force: bool,
         kept_elsewhere: &Kept,
+        on_terms: impl Fn(Command) -> Command,
     ) -> Result<Vec<String>, DriveOperationError> {
         let mut generations = self.turn.lock().await;
         let record = self.record(id)?;
         if record.server != self.server {
-            return self.remove_of_absent(id, record.server, force, kept_elsewhere).await;
+            return self.remove_of_absent((id, record.server), force, kept_elsewhere, on_terms).await;
         }
         // A drive that is up may still miss what only this one has; the metadata doesn't know.
         let volumes = self.endangered_without(id, kept_elsewhere);
         if !force && record.state != DriveState::Failed && !volumes.is_empty() {
             return Err(ProposeError::Refused(Refusal::LastCopy { id, volumes }).into());
         }
-        let command = Command::RemoveDrive { id, force };
+        let command = on_terms(Command::RemoveDrive { id, force });
         self.parts.metadata.check(&command).map_err(ProposeError::Refused)?;
         // Out of use before it's agreed that it has failed: what only it took after that would be lost without a word. If the
         // removal isn't agreed to after all, or not yet known to be, it's looked for like any drive that is missing.
@@ -159,10 +160,10 @@ impl Drives {
     /// The same for a drive of a server that won't come back, or not with this drive, as the operator says.
     async fn remove_of_absent(
         &self,
-        drive: DriveId,
-        server: ServerId,
+        (drive, server): (DriveId, ServerId),
         force: bool,
         kept_elsewhere: &Kept,
+        on_terms: impl Fn(Command) -> Command,
     ) -> Result<Vec<String>, DriveOperationError> {
         let record = self.parts.metadata.state().servers.get(&server).cloned();
         if record.is_some_and(|record| record.state == ServerState::Up) {
@@ -172,7 +173,7 @@ impl Drives {
             let volumes = self.endangered_without(drive, kept_elsewhere);
             return Err(DriveOperationError::OfAbsent { drive, server, volumes });
         }
-        match self.parts.metadata.propose(Command::RemoveDrive { id: drive, force }).await? {
+        match self.parts.metadata.propose(on_terms(Command::RemoveDrive { id: drive, force })).await? {
             Reply::DriveRetired { volumes } => Ok(volumes),
             _ => Ok(Vec::new()),
         }

@@ -164,7 +164,7 @@ async fn a_drive_whose_removal_is_agreed_acknowledges_nothing_even_if_who_asked_
     tokio::select! {
         biased;
         () = rig.until(|state| state.drives[&removed].state == DriveState::Failed) => {}
-        _ = rig.drives.remove(removed, false, &nothing) => panic!("it's on record before this is known to be done"),
+        _ = rig.drives.remove(removed, false, &nothing, |command| command) => panic!("it's on record before this is known to be done"),
     }
     rig.pull(other).await;
     // After a restart the removed one is refused, and the other one believed, which doesn't have this.

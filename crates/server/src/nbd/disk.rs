@@ -4,6 +4,7 @@ use crate::access::{Claim, Fence};
 use crate::api_types::SnapshotName;
 use crate::observed::meter::Operation;
 use crate::observed::{Client, Observations};
+use crate::slow::{self, Kind, Step};
 use crate::throttle::{Connected, Throttle};
 use crate::world::ServerWorld;
 use bytes::Bytes;
@@ -68,7 +69,8 @@ impl Terms {
     /// Returns when a request of so many bytes may go on.
     async fn pace(&self, client: &Client, bytes: u64) {
         for throttle in &self.throttles {
-            if throttle.pass(bytes).await {
+            let wait = || Step::new("wait for a limit", Kind::Internal);
+            if throttle.is_limited() && slow::step(wait, throttle.pass(bytes)).await {
                 client.held_back.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -112,21 +114,34 @@ impl VirtualDisk for ExportedDisk {
 
     async fn read(&self, offset: u64, length: u64) -> Result<Segments, IoError> {
         match self {
-            ExportedDisk::Volume(disk) => disk.read(offset, length).await,
-            ExportedDisk::Snapshot(disk) => disk.read(offset, length).await,
+            ExportedDisk::Volume(disk) => {
+                slow::HERE.request(disk.volume.id(), || asked("read", offset, length), disk.read(offset, length)).await
+            }
+            ExportedDisk::Snapshot(disk) => {
+                let volume = disk.snapshot.volume().id();
+                let request = || asked("read", offset, length).note("tepal.snapshot", disk.name.to_string());
+                slow::HERE.request(volume, request, disk.read(offset, length)).await
+            }
         }
     }
 
     async fn write(&self, offset: u64, data: Bytes, fua: bool) -> Result<(), IoError> {
         match self {
-            ExportedDisk::Volume(disk) => disk.write(offset, data, fua).await,
+            ExportedDisk::Volume(disk) => {
+                let length = data.len() as u64;
+                slow::HERE
+                    .request(disk.volume.id(), || asked("write", offset, length), disk.write(offset, data, fua))
+                    .await
+            }
             ExportedDisk::Snapshot(_) => Err(IoError::ReadOnly),
         }
     }
 
     async fn flush(&self) -> Result<(), IoError> {
         match self {
-            ExportedDisk::Volume(disk) => disk.flush().await,
+            ExportedDisk::Volume(disk) => {
+                slow::HERE.request(disk.volume.id(), || asked("flush", 0, 0), disk.flush()).await
+            }
             ExportedDisk::Snapshot(_) => Ok(()),
         }
     }
@@ -134,7 +149,9 @@ impl VirtualDisk for ExportedDisk {
     /// Stable in any case.
     async fn trim(&self, offset: u64, length: u64, _fua: bool) -> Result<(), IoError> {
         match self {
-            ExportedDisk::Volume(disk) => disk.trim(offset, length).await,
+            ExportedDisk::Volume(disk) => {
+                slow::HERE.request(disk.volume.id(), || asked("trim", offset, length), disk.trim(offset, length)).await
+            }
             ExportedDisk::Snapshot(_) => Err(IoError::ReadOnly),
         }
     }
@@ -142,7 +159,10 @@ impl VirtualDisk for ExportedDisk {
     /// Stable in any case.
     async fn write_zeroes(&self, offset: u64, length: u64, allocate: bool, _fua: bool) -> Result<(), IoError> {
         match self {
-            ExportedDisk::Volume(disk) => disk.write_zeroes(offset, length, allocate).await,
+            ExportedDisk::Volume(disk) => {
+                let zeroed = disk.write_zeroes(offset, length, allocate);
+                slow::HERE.request(disk.volume.id(), || asked("zero", offset, length), zeroed).await
+            }
             ExportedDisk::Snapshot(_) => Err(IoError::ReadOnly),
         }
     }
@@ -161,6 +181,11 @@ impl VirtualDisk for ExportedDisk {
         };
         Ok(runs.into_iter().map(|run| Run { length: run.length, mapped: run.mapped }).collect())
     }
+}
+
+/// A request as those who look for slow ones see it.
+fn asked(name: &'static str, offset: u64, length: u64) -> Step {
+    Step::new(name, Kind::Server).note("tepal.offset", offset).note("tepal.bytes", length)
 }
 
 pub struct VolumeDisk {

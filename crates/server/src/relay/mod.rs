@@ -14,7 +14,7 @@ use crate::peers::{PeerLinks, Subject};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, IF_MATCH};
 use gaps::{Answering, Question};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -37,6 +37,9 @@ pub struct Asked {
     /// A client's key, and a digest of what it asks for. Servers of earlier versions don't say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub once: Option<(String, String)>,
+    /// What the request said of tags, of which the thing has to have one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only_if: Vec<String>,
 }
 
 /// What the other server answered.
@@ -110,7 +113,9 @@ impl Relay {
     pub async fn report(&self, server: &ServerRecord, reports: &[TakenOver], within: Duration) -> bool {
         let (method, path, authorization) = (String::new(), TAKEN_OVER.to_owned(), String::new());
         let Ok(body) = serde_json::to_string(reports) else { return false };
-        let said = self.ask(server, &Asked { method, path, authorization, body, once: None }, within).await;
+        let said = self
+            .ask(server, &Asked { method, path, authorization, body, once: None, only_if: Vec::new() }, within)
+            .await;
         said.is_ok_and(|said| said.status == 200)
     }
 
@@ -129,7 +134,10 @@ impl Relay {
     ) -> Option<gaps::Said> {
         let (method, path, authorization) = (String::new(), GAPS.to_owned(), String::new());
         let body = serde_json::to_string(question).ok()?;
-        let said = self.ask(server, &Asked { method, path, authorization, body, once: None }, within).await.ok()?;
+        let said = self
+            .ask(server, &Asked { method, path, authorization, body, once: None, only_if: Vec::new() }, within)
+            .await
+            .ok()?;
         (said.status == 200).then(|| serde_json::from_str(&said.body).ok())?
     }
 
@@ -181,9 +189,10 @@ impl Relay {
 }
 
 async fn said_by(router: &Router, asked: Asked) -> Result<Said, RelayError> {
-    let Asked { method, path, authorization, body, once } = asked;
+    let Asked { method, path, authorization, body, once, only_if } = asked;
     let request = Request::builder().method(&*method).uri(path).extension(PassedOn).extension(Passed(once));
     let request = request.header(AUTHORIZATION, authorization).header(CONTENT_TYPE, "application/json");
+    let request = only_if.iter().fold(request, |request, tag| request.header(IF_MATCH, tag));
     let request = request.body(Body::from(body))?;
     let response = match TowerToHyperService::new(router.clone()).call(request).await {
         Ok(response) => response,

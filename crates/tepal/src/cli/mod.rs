@@ -32,7 +32,7 @@ pub use storage::{
 };
 pub use usage::Usage;
 pub use value::{Group, Rate, VolumeRequest};
-pub use watching::{EventsArguments, Order, Shown, TopArguments};
+pub use watching::{EventsArguments, Order, Shown, TopArguments, TraceCommand, TraceSlowArguments};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -124,6 +124,9 @@ pub enum Command {
     Events(EventsArguments),
     /// Load and latency from second to second, by volume, server or drive
     Top(TopArguments),
+    /// What slow requests wait for
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// The servers of the cluster
     #[command(subcommand)]
     Server(ServerCommand),

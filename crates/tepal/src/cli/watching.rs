@@ -1,7 +1,8 @@
 //! What looks at a cluster and changes nothing.
 
 use super::value;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct EventsArguments {
@@ -60,4 +61,31 @@ pub enum Shown {
     Servers,
     /// What servers ask of drives
     Drives,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Show requests that take long, as they come, each with what it waited for
+    #[command(
+        after_help = "Examples:\n  tepal trace slow --over 20ms --volume v0\n  tepal trace slow --over 100ms --for 10m --out slow.json\n\n\
+        The file is OpenTelemetry's (OTLP JSON): Jaeger shows it, OpenTelemetry's collector reads it. While nobody looks for slow \
+        requests, servers note nothing of them."
+    )]
+    Slow(TraceSlowArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct TraceSlowArguments {
+    /// Only requests that take longer, as 20ms or 1s
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = value::milliseconds)]
+    pub over: u64,
+    /// Only requests to this volume
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<String>,
+    /// For how long; Ctrl-C ends it before
+    #[arg(long = "for", value_name = "TIME", default_value = "1m", value_parser = value::patience)]
+    pub within: u64,
+    /// Also write all of them to this file, as OpenTelemetry's collector reads it
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }

@@ -30,6 +30,7 @@ mod source;
 mod sql;
 mod status;
 mod top;
+mod trace;
 mod transfer;
 mod volume;
 mod wait;
@@ -95,6 +96,8 @@ pub enum CommandError {
     #[error(transparent)]
     Schedule(#[from] schedule::ScheduleError),
     #[error(transparent)]
+    Trace(#[from] trace::TraceError),
+    #[error(transparent)]
     Bench(#[from] bench::BenchError),
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
@@ -131,6 +134,7 @@ pub fn run(cli: Cli) -> Result<Outcome, CommandError> {
         Command::Doctor => doctor::run(&global, output),
         Command::Events(arguments) => events::run(&global, output, &arguments),
         Command::Top(arguments) => top::run(&global, output, &arguments),
+        Command::Trace(command) => trace::run(&global, output, command),
         Command::Server(command) => server::run(&global, output, command),
         Command::Drive(command) => drive::run(&global, output, command),
         Command::Pool(command) => pool::run(&global, output, command),

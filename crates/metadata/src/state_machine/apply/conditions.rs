@@ -75,6 +75,36 @@ mod tests {
     }
 
     #[test]
+    fn drives_snapshots_pools_and_their_rights_have_other_tags_after_each_change() {
+        let mut state = with_volume();
+        let text = str::to_owned;
+        done(&mut state, Command::CreateSnapshot { volume: text("v"), name: text("s") });
+        let epoch = state.snapshots_of(VolumeId(1)).next().expect("just made").epoch;
+        let id = *state.drives.keys().next().expect("a drive");
+        let (pool, key) = (crate::DEFAULT_POOL.to_owned(), Some(text("k")));
+        let on = |scope: &str| Command::GrantOn { scope: text(scope), to: text("@g"), right: Right::Read };
+        let pools = format!("pool:{pool}");
+        let drive = Versioned::Drive(id);
+        let changes = [
+            (drive.clone(), Command::NameDrive { id, name: Some(text("shelf")) }),
+            (drive, Command::SetDriveUse { id, to: crate::DriveUse::Draining }),
+            (
+                Versioned::Snapshot(VolumeId(1), epoch),
+                Command::RenameSnapshot { volume: text("v"), name: text("s"), new_name: text("t") },
+            ),
+            (Versioned::Pool(pool.clone()), Command::SetPoolKey { pool: pool.clone(), key }),
+            (Versioned::PoolRights(pool), on(&pools)),
+            (Versioned::ClusterRights, on("cluster")),
+        ];
+        for (thing, change) in changes {
+            let seen = state.tag_of(&thing).unwrap_or_else(|| panic!("{thing:?} is there"));
+            done(&mut state, only_if(thing.clone(), &seen, change.clone()));
+            let refused = refused(&state, only_if(thing.clone(), &seen, change));
+            assert!(matches!(refused, Refusal::OtherRevision { .. }), "{thing:?}: {refused}");
+        }
+    }
+
+    #[test]
     fn what_is_not_there_is_refused_by_the_command_itself() {
         let state = with_volume();
         let gone = Command::RenameVolume { name: "id:9".to_owned(), new_name: "w".to_owned() };

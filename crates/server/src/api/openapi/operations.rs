@@ -14,8 +14,8 @@ use crate::api::types::{
     RangeQuery, Receive, Received, Relayout, Removal, RemoveVolumeQuery, RenameSnapshot, RenameVolume, RenewIdentity,
     ReplaceDrive, ReplicaQuery, Replication, Reserve, ResizeVolume, RewrapKey, RightInfo, ScheduleInfo, ScheduleRules,
     ScheduleRun, ScopeRightInfo, Scrub, ScrubQuery, ServerInfo, SetDraining, SetDriveUse, SetPoolKey, SetRate,
-    ShowSnapshotQuery, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows, Status, TOTAL,
-    Usage, VolumeInfo, VolumesQuery, WithdrawQuery, ZeroRange,
+    ShowSnapshotQuery, SlowWatched, SnapshotDiff, SnapshotInfo, SnapshotQuery, SnapshotRemoval, SqlQuery, SqlRows,
+    Status, TOTAL, TracesData, Usage, VolumeInfo, VolumesQuery, WatchSlowQuery, WithdrawQuery, ZeroRange,
 };
 use crate::api::{METRICS, SHUTDOWN};
 use crate::api_types::LimitsShape;
@@ -159,6 +159,11 @@ fn cluster() -> Vec<Operation> {
             .query::<CountersQuery>()
             .answer::<Counters>(),
         of(get(route::USAGE), "showUsage", "How full the drives were, over time").answer::<Usage>(),
+        of(post(route::SLOW), "watchSlowRequests", "Has slow requests noted for some time; forgets earlier ones")
+            .query::<WatchSlowQuery>()
+            .answer::<SlowWatched>(),
+        of(get(route::SLOW), "showSlowRequests", "Slow requests as traces of OpenTelemetry").answer::<TracesData>(),
+        of(delete(route::SLOW), "endSlowRequests", "Notes no more slow requests").answer::<Done>(),
         other(
             "text/event-stream",
             of(get(route::LIVE), "followChanges", "Changes as server-sent events, until the server stops"),
@@ -180,6 +185,7 @@ fn drives() -> Vec<Operation> {
         of(get(route::DRIVES), "listDrives", "All drives, by server").answer::<Vec<DriveInfo>>(),
         of(post(route::DRIVES), "addDrive", "Takes a device into the cluster").body::<AddDrive>().answer::<DriveInfo>(),
         of(get(route::DRIVES_SCAN), "scanDrives", "Devices of all servers that answer").answer::<Vec<FoundDrive>>(),
+        of(get(route::DRIVE), "showDrive", "One drive").answer::<DriveInfo>().tagged(),
         of(delete(route::DRIVE), "removeDrive", "Takes a drive out of the cluster")
             .query::<ForceQuery>()
             .answer::<DriveRemoved>(),
@@ -189,11 +195,12 @@ fn drives() -> Vec<Operation> {
         of(post(route::DRIVE_GROW), "growDrive", "Takes what its device has been enlarged by").answer::<DriveInfo>(),
         of(post(route::DRIVE_NAME), "nameDrive", "What it's called besides its id")
             .body::<NameDrive>()
-            .answer::<DriveInfo>(),
+            .answer::<DriveInfo>()
+            .tagged(),
         of(post(route::DRIVE_REPLACE), "replaceDrive", "Another drive takes its place in layouts that name it")
             .body::<ReplaceDrive>()
             .answer::<DriveInfo>(),
-        of(post(route::DRIVE_USE), "useDrive", "What it's for").body::<SetDriveUse>().answer::<DriveInfo>(),
+        of(post(route::DRIVE_USE), "useDrive", "What it's for").body::<SetDriveUse>().answer::<DriveInfo>().tagged(),
         of(get(route::DRIVE_KEPT), "showKept", "For servers: what others have of a drive that is to go")
             .answer::<Vec<(u32, u64)>>(),
     ]
@@ -204,7 +211,7 @@ fn pools() -> Vec<Operation> {
     vec![
         of(get(route::POOLS), "listPools", "All pools, by name").answer::<Vec<PoolInfo>>(),
         of(post(route::POOLS), "createPool", "Makes a pool without drives").body::<CreatePool>().answer::<PoolInfo>(),
-        of(get(route::POOL), "showPool", "One pool").answer::<PoolInfo>(),
+        of(get(route::POOL), "showPool", "One pool").answer::<PoolInfo>().tagged(),
         of(delete(route::POOL), "removePool", "Removes a pool without drives and volumes").answer::<Done>(),
     ]
 }
@@ -337,13 +344,17 @@ fn snapshots() -> Vec<Operation> {
         of(post(route::SNAPSHOTS), "createSnapshot", "Keeps what a volume holds now")
             .body::<CreateSnapshot>()
             .answer::<SnapshotInfo>(),
-        of(get(route::SNAPSHOT), "showSnapshot", "One snapshot").query::<ShowSnapshotQuery>().answer::<SnapshotInfo>(),
+        of(get(route::SNAPSHOT), "showSnapshot", "One snapshot")
+            .query::<ShowSnapshotQuery>()
+            .answer::<SnapshotInfo>()
+            .tagged(),
         of(delete(route::SNAPSHOT), "removeSnapshot", "Removes a snapshot; its space is freed in the background")
             .query::<ReplicaQuery>()
             .answer::<SnapshotRemoval>(),
         of(post(route::SNAPSHOT_RENAME), "renameSnapshot", "Gives a snapshot another name")
             .body::<RenameSnapshot>()
-            .answer::<SnapshotInfo>(),
+            .answer::<SnapshotInfo>()
+            .tagged(),
         of(post(route::SNAPSHOT_ROLLBACK), "rollBack", "The volume holds what the snapshot does")
             .query::<ReplicaQuery>()
             .answer::<VolumeInfo>()
@@ -375,7 +386,8 @@ fn realm() -> Vec<Operation> {
     let of = |place, id, summary| operation(place, "Access", id, summary);
     vec![
         of(get(route::POOL_RIGHTS), "listPoolRights", "Who may do what with all volumes of a pool")
-            .answer::<Vec<ScopeRightInfo>>(),
+            .answer::<Vec<ScopeRightInfo>>()
+            .tagged(),
         of(
             post(route::POOL_RIGHTS),
             "grantOnPool",
@@ -394,7 +406,8 @@ fn realm() -> Vec<Operation> {
         .body::<SetPoolKey>()
         .answer::<PoolInfo>(),
         of(get(route::CLUSTER_RIGHTS), "listClusterRights", "Who may do what with all volumes")
-            .answer::<Vec<ScopeRightInfo>>(),
+            .answer::<Vec<ScopeRightInfo>>()
+            .tagged(),
         of(post(route::CLUSTER_RIGHTS), "grantOnCluster", "Somebody may do this with all volumes, those to come too")
             .body::<Grant>()
             .answer::<Done>(),
