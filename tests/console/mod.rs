@@ -60,8 +60,8 @@ fn all_pages_are_reached_by_eye_ear_finger_and_key() {
     std::fs::write(&file, volumes.map(table).collect::<String>()).expect("space");
     // On a busy machine servers may lose each other for a moment: what is done is done, and it goes on.
     ring.wait_until("volumes to be made", || ring.ask(1, &["apply", file.to_str().expect("a path")]).status.success());
-    ring.wait_until_all_are_up(1);
-    ring.ask(1, &["volume", "create", "plain", "--size", "64M", "--layout", "mirror:2"]).succeeded();
+    let plain = ["volume", "create", "plain", "--size", "64M", "--layout", "mirror:2"];
+    ring.wait_until("drives of two servers to be up", || ring.ask(1, &plain).status.success());
     ring.ask(1, &["snapshot", "create", "plain@first"]).succeeded();
     ring.ask(1, &["volume", "clone", "plain@first", "twin"]).succeeded();
     ring.ask(1, &["schedule", "create", "scrubs", "--scrub"]).succeeded();

@@ -13,9 +13,9 @@ fn a_volume_that_was_not_scrubbed_raises_an_alert_until_it_is() {
     need!("prometheus");
     let cluster = Plan { drives: 2, ..Plan::default() }.up();
     cluster.create("v0", "1M", "mirror:2");
-    let prometheus = Prometheus::quicker(&[cluster.data()], &[("> 35 * 86400", "> 12")]);
+    let prometheus = Prometheus::quicker(&[cluster.data()], &[("> 35 * 86400", "> 25")]);
     prometheus.wait_for(&["TepalVolumeUnscrubbed"]);
-    cluster.tepal(&["volume", "scrub", "v0"]).succeeded();
+    cluster.tepal(&["schedule", "create", "scrubs", "--scrub", "--within", "10s"]).succeeded();
     prometheus.wait_for_end_of(&["TepalVolumeUnscrubbed"]);
 }
 

@@ -184,9 +184,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(servers: &[(&str, &[(&str, &str, &str)])]) -> TracesData {
-        let spans = |spans: &[(&str, &str, &str)]| -> Vec<_> {
-            let span = |&(trace, id, parent): &(&str, &str, &str)| {
+    /// A step's request, its number, and that of what it's a part of.
+    type Step<'a> = (&'a str, &'a str, &'a str);
+
+    fn told(servers: &[(&str, &[Step<'_>])]) -> TracesData {
+        let spans = |spans: &[Step<'_>]| -> Vec<_> {
+            let span = |&(trace, id, parent): &Step<'_>| {
                 json!({ "traceId": trace, "spanId": id, "parentSpanId": parent, "name": "read", "kind": 1, "attributes": [],
                     "startTimeUnixNano": "1", "endTimeUnixNano": "2", "status": { "code": 0 } })
             };
