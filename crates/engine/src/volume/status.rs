@@ -148,7 +148,13 @@ impl<W: World> Volume<W> {
         bytes: Range<u64>,
         (at, since): (Option<Epoch>, Option<Epoch>),
     ) -> Result<Ahead, Undone> {
-        let parts = (0..map.columns()).map(|column| (column, map.striping().within(column, bytes.clone())));
+        let striping = map.striping();
+        // What is within one extent is one column's: others needn't be looked for.
+        let columns = match bytes.end <= striping.end_of_extent(bytes.start) {
+            true => (striping.locate(bytes.start).0..map.columns()).take(1),
+            false => (0..map.columns()).take(map.columns()),
+        };
+        let parts = columns.map(|column| (column, striping.within(column, bytes.clone())));
         let asked = parts.filter(|(_, part)| !part.is_empty()).map(async |(column, part)| {
             let status = Status { offset: part.start, length: part.end - part.start, at, since };
             let found = self.at_primary(map, column, &status, None).await?;

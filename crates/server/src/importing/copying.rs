@@ -171,7 +171,9 @@ impl Copier {
         // Of a hole more is passed over than would be copied.
         let far = volume.size();
         while at < bytes.end {
-            for (length, is_zero) in known.source.zeros_in(at..far).await? {
+            let source = known.source.clone();
+            let zeros = move || async move { source.zeros_in(at..far).await };
+            for (length, is_zero) in self.parts.threads.run_on(self.thread(), zeros).await?? {
                 let end = if is_zero { at + length } else { (at + length).min(bytes.end) };
                 if !is_zero {
                     pieces.extend(pieces_of(at..end, far));
@@ -205,7 +207,9 @@ impl Copier {
     }
 
     async fn write_piece(&self, volume: &Volume<ServerWorld>, known: &Known, piece: Range<u64>) -> Result<(), Stopped> {
-        let data = known.source.read_some(piece.clone()).await?;
+        let (source, wanted) = (known.source.clone(), piece.clone());
+        let read = move || async move { source.read_some(wanted).await };
+        let data = self.parts.threads.run_on(self.thread(), read).await??;
         let mut from = 0;
         while from < data.len() {
             // Runs of what has something, without the holes between.

@@ -114,7 +114,7 @@ struct Ask {
 type Answer = Result<Told, String>;
 
 enum Told {
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     Zeros(Vec<(u64, bool)>),
 }
 
@@ -124,6 +124,8 @@ pub struct Source(Arc<Shared>);
 
 struct Shared {
     asks: mpsc::UnboundedSender<Ask>,
+    /// Until somebody asks.
+    serving: Mutex<Option<Serving>>,
     /// KiB that may be asked for.
     room: Semaphore,
     stage: watch::Sender<Stage>,
@@ -134,19 +136,26 @@ struct Shared {
 }
 
 impl Source {
-    /// Connects when something is asked for. On a runtime.
+    /// Connects when something is asked for, on the thread where that is: a data thread, so that answers needn't go to another one.
     pub fn open(text: &str, length: u64, stage: Stage) -> Source {
         let (asks, asked) = mpsc::unbounded_channel();
         let (stage, trouble) = (watch::Sender::new(stage), Arc::<Mutex<Option<String>>>::default());
         let room = Semaphore::new(MOST_KIB as usize);
-        match address_of(text) {
-            Ok(address) => {
-                let serving = Serving { address, length, asked, stage: stage.subscribe(), trouble: trouble.clone() };
-                crate::tasks::spawn(serving.keep());
+        let serving = match address_of(text) {
+            Ok(address) => Some(Serving { address, length, asked, stage: stage.subscribe(), trouble: trouble.clone() }),
+            Err(error) => {
+                note(&trouble, Some(error.to_string())); // an earlier build may have taken it
+                None
             }
-            Err(error) => note(&trouble, Some(error.to_string())), // an earlier build may have taken it
+        };
+        let serving = Mutex::new(serving);
+        Source(Arc::new(Shared { asks, serving, room, stage, trouble, length }))
+    }
+
+    fn begin(&self) {
+        if let Some(serving) = self.0.serving.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            crate::tasks::spawn(serving.keep());
         }
-        Source(Arc::new(Shared { asks, room, stage, trouble, length }))
     }
 
     /// Those who wait are told.
@@ -165,6 +174,10 @@ impl Source {
         // Servers may want whole blocks.
         let first = range.start / BLOCK * BLOCK;
         let end = range.end.next_multiple_of(BLOCK).min(self.0.length);
+        if !range.is_empty() && range.end <= end && windows(first..end).nth(1).is_none() {
+            let Told::Bytes(bytes) = self.ask(What::Bytes, first..end).await? else { return Ok(Bytes::new()) };
+            return Ok(bytes.slice((range.start - first) as usize..(range.end - first) as usize));
+        }
         let pieces = join_all(windows(first..end).map(|piece| self.ask(What::Bytes, piece))).await;
         let mut buffer = Buffer::zeroed(length);
         let mut at = first;
@@ -214,6 +227,7 @@ impl Source {
             }
             What::Zeros => OF_STATUS,
         };
+        self.begin();
         let mut stage = self.0.stage.subscribe();
         let answered = async {
             // Neither is ever closed while this is there.

@@ -1,6 +1,7 @@
 //! One connection to an NBD server: its hello, and what is under way on it.
 
 use super::{Answer, Ask, LARGEST_BLOCK, READ, Told, What};
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -12,6 +13,7 @@ use tepal_gateway::nbd::wire::{
     self, INIT_MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, RequestHeader, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
     allocation, chunk, command, handshake_flag, option, option_reply,
 };
+use tepal_model::Buffer;
 use tepal_model::text::shown;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, split};
 use tokio::net::{TcpStream, UnixStream};
@@ -30,6 +32,11 @@ const MOST_PARTS: usize = 64;
 const SHUTTING_DOWN: u32 = 108;
 /// Bytes of one answer about zeros: 64 Ki runs.
 const MOST_RUNS: u32 = 512 << 10;
+
+/// Bytes of requests that are sent at once.
+const MOST_HEADS: usize = 4 << 10;
+/// Bytes that are received at once.
+const RECEIVED: usize = 256 << 10;
 
 trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -88,7 +95,7 @@ pub async fn connect(address: &Address) -> io::Result<Connected> {
         Place::Tls(..) => return Err(io::ErrorKind::Unsupported.into()),
     };
     let export = Export { size: 0, smallest: 1, context: None };
-    let mut connected = Connected { stream: BufReader::with_capacity(64 << 10, stream), export };
+    let mut connected = Connected { stream: BufReader::with_capacity(RECEIVED, stream), export };
     connected.negotiate(address.export()).await?;
     Ok(connected)
 }
@@ -220,9 +227,17 @@ struct Pending {
     ask: Ask,
     /// What the server is asked for: whole blocks.
     range: Range<u64>,
-    bytes: Vec<u8>,
+    /// Of a read, except while some of them are being received.
+    bytes: Option<Buffer>,
     filled: usize,
     runs: Vec<(u64, bool)>,
+}
+
+impl Pending {
+    /// Bytes that are read.
+    fn length(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
 }
 
 impl UnderWay {
@@ -231,11 +246,9 @@ impl UnderWay {
     }
 
     fn begin(&self, cookie: u64, ask: Ask, range: Range<u64>) {
-        let length = match ask.what {
-            What::Bytes => (range.end - range.start) as usize,
-            What::Zeros => 0,
-        };
-        self.lock().insert(cookie, Pending { ask, range, bytes: vec![0; length], filled: 0, runs: Vec::new() });
+        let is_read = ask.what == What::Bytes;
+        let bytes = is_read.then(|| Buffer::zeroed((range.end - range.start) as usize));
+        self.lock().insert(cookie, Pending { ask, range, bytes, filled: 0, runs: Vec::new() });
     }
 
     /// What is asked for by that, if it's of this kind.
@@ -247,10 +260,10 @@ impl UnderWay {
 
     fn end(&self, cookie: u64, answer: Option<Answer>) -> io::Result<()> {
         let pending = self.lock().remove(&cookie);
-        let Pending { ask, range, mut bytes, filled, runs } =
+        let Pending { ask, range, bytes, filled, runs } =
             pending.ok_or_else(|| nonsense("the end of an answer to nothing that was asked"))?;
         let is_whole = match ask.what {
-            What::Bytes => filled == bytes.len(),
+            What::Bytes => filled as u64 == range.end - range.start,
             What::Zeros => runs.iter().any(|(length, _)| *length > 0),
         };
         let answer = match answer {
@@ -260,9 +273,9 @@ impl UnderWay {
                 return Err(nonsense("an answer has too few bytes"));
             }
             None if ask.what == What::Bytes => {
-                bytes.truncate((ask.range.end - range.start) as usize);
-                bytes.drain(..(ask.range.start - range.start) as usize);
-                Ok(Told::Bytes(bytes))
+                let bytes = bytes.map_or_else(Bytes::new, Buffer::freeze);
+                let wanted = ask.range.start - range.start..ask.range.end - range.start;
+                Ok(Told::Bytes(bytes.slice(wanted.start as usize..wanted.end as usize)))
             }
             None => {
                 // It may tell of more than was asked for.
@@ -281,7 +294,7 @@ impl UnderWay {
     }
 }
 
-/// Sends what is asked for, until that fails or nothing is heard for long.
+/// Sends what is asked for, as much at a time as there is, until that fails or nothing is heard for long.
 async fn send(
     writer: &mut (impl AsyncWrite + Unpin),
     export: Export,
@@ -289,13 +302,12 @@ async fn send(
     unanswered: &mut VecDeque<Ask>,
     asked: &mut mpsc::UnboundedReceiver<Ask>,
 ) -> io::Error {
-    let (mut cookie, mut look) = (0, interval(LOOK));
+    let (mut cookie, mut look, mut heads) = (0, interval(LOOK), Vec::new());
     let (mut heard, mut since) = (0, Instant::now());
     loop {
-        let ask = match unanswered.pop_front() {
-            Some(ask) => ask,
-            None => tokio::select! {
-                Some(ask) = asked.recv() => ask,
+        if unanswered.is_empty() {
+            tokio::select! {
+                Some(ask) = asked.recv() => unanswered.push_back(ask),
                 _ = look.tick() => {
                     let (now, is_idle) = (under_way.answered.load(Ordering::Relaxed), under_way.lock().is_empty());
                     if is_idle || now != heard {
@@ -305,27 +317,37 @@ async fn send(
                     }
                     continue;
                 }
-            },
-        };
-        if ask.what == What::Zeros && export.context.is_none() {
-            let _ = ask.answer.send(Ok(Told::Zeros(vec![(ask.range.end - ask.range.start, false)])));
-            continue;
+            }
         }
-        cookie += 1;
-        let kind = match ask.what {
-            What::Bytes => command::READ,
-            What::Zeros => command::BLOCK_STATUS,
-        };
-        let range = export.widened(&ask.range);
-        let (offset, length) = (range.start, (range.end - range.start) as u32);
-        under_way.begin(cookie, ask, range);
-        let head = RequestHeader { flags: 0, kind, cookie, offset, length }.encode();
-        match timeout(PATIENCE, writer.write_all(&head)).await {
+        heads.clear();
+        while heads.len() < MOST_HEADS
+            && let Some(ask) = unanswered.pop_front().or_else(|| asked.try_recv().ok())
+        {
+            cookie += 1;
+            heads.extend(begin(ask, cookie, export, under_way).iter().flatten());
+        }
+        match timeout(PATIENCE, writer.write_all(&heads)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return error,
             Err(_) => return io::Error::new(io::ErrorKind::TimedOut, "the server takes no requests"),
         }
     }
+}
+
+/// The request by which the server is asked, if it has to be.
+fn begin(ask: Ask, cookie: u64, export: Export, under_way: &UnderWay) -> Option<[u8; RequestHeader::SIZE]> {
+    if ask.what == What::Zeros && export.context.is_none() {
+        let _ = ask.answer.send(Ok(Told::Zeros(vec![(ask.range.end - ask.range.start, false)])));
+        return None;
+    }
+    let kind = match ask.what {
+        What::Bytes => command::READ,
+        What::Zeros => command::BLOCK_STATUS,
+    };
+    let range = export.widened(&ask.range);
+    let (offset, length) = (range.start, (range.end - range.start) as u32);
+    under_way.begin(cookie, ask, range);
+    Some(RequestHeader { flags: 0, kind, cookie, offset, length }.encode())
 }
 
 struct Hearing<R> {
@@ -352,7 +374,7 @@ impl<R: AsyncRead + Unpin> Hearing<R> {
                 if error != 0 {
                     return self.under_way.end(cookie, Some(Err(refusal(error, &[])?)));
                 }
-                let length = self.under_way.with(cookie, What::Bytes, |pending| Some(pending.bytes.len()))?;
+                let length = self.under_way.with(cookie, What::Bytes, |pending| Some(pending.length()))?;
                 self.hear_bytes(cookie, 0, length).await?;
                 self.under_way.end(cookie, None)
             }
@@ -364,18 +386,18 @@ impl<R: AsyncRead + Unpin> Hearing<R> {
     /// These bytes of a read, which come once each.
     async fn hear_bytes(&mut self, cookie: u64, from: usize, length: usize) -> io::Result<()> {
         self.room_for(cookie, from, length)?;
-        let mut bytes = vec![0; length];
-        self.reader.read_exact(&mut bytes).await?;
+        let mut bytes = self.under_way.with(cookie, What::Bytes, |pending| pending.bytes.take())?;
+        self.reader.read_exact(&mut bytes[from..from + length]).await?;
         self.under_way.with(cookie, What::Bytes, |pending| {
-            pending.bytes.get_mut(from..from + length)?.copy_from_slice(&bytes);
+            pending.bytes = Some(bytes);
             Some(())
         })
     }
 
     fn room_for(&self, cookie: u64, from: usize, length: usize) -> io::Result<()> {
         self.under_way.with(cookie, What::Bytes, |pending| {
-            let end = from.checked_add(length).filter(|end| *end <= pending.bytes.len());
-            let filled = pending.filled.checked_add(length).filter(|filled| *filled <= pending.bytes.len());
+            let end = from.checked_add(length).filter(|end| *end <= pending.length());
+            let filled = pending.filled.checked_add(length).filter(|filled| *filled <= pending.length());
             pending.filled = end.and(filled)?;
             Some(())
         })
