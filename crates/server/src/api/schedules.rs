@@ -365,6 +365,24 @@ impl Steward {
             tokio::time::sleep(LOOK).await;
         }
     }
+
+    /// Has a scrub that somebody has begun counted as the volume's last one, once it has read everything.
+    pub async fn note_scrub(self, volume: VolumeId, begun_unix_ms: Option<u64>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(context) = self.0.upgrade() else { return };
+            let Ok(seen) = scrub::look(&context, Scope::Cluster, &format!("{BY_ID}{}", volume.0)).await else { return };
+            match (seen.state, whole(&seen)) {
+                (ScrubState::Running, _) => {}
+                (ScrubState::Done, Ok((began, done_unix_ms))) if begun_unix_ms.is_some_and(|ours| ours <= began) => {
+                    let command = ScheduleCommand::Scrubbed { volume, begun_unix_ms: began, done_unix_ms };
+                    let _ = context.propose(Command::Schedule(command)).await; // else the next one counts
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
 }
 
 /// As events say who asked.

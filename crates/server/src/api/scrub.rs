@@ -3,6 +3,7 @@
 use super::extract::{Named, Options};
 use super::failure::Failure;
 use super::relay::Scope;
+use super::schedules::Steward;
 use super::types::{BY_ID, Scrub, ScrubQuery, ScrubState, path, route};
 use super::{Context, Shared, conditions, volumes};
 use crate::damage::union;
@@ -24,6 +25,7 @@ pub async fn start(
     let begun = begin(&context, scope, &name.0, query).await?;
     Ok(match scope {
         Scope::Cluster => {
+            crate::tasks::spawn(Steward::new(&context).note_scrub(VolumeId(begun.volume_id), begun.begun_unix_ms));
             let place = path(route::VOLUME_SCRUB, &format!("{BY_ID}{}", begun.volume_id));
             conditions::begun(place, Json(begun))
         }
