@@ -80,7 +80,11 @@ fn staged(driver: &Driver, handle: &VolumeHandle) -> Result<Device, Failure> {
 
 fn show_device(device: &Device, target: &Path, read_only: bool) -> Result<(), Failure> {
     let from = match read_only && !device.read_only {
-        true => readers::of(&device.path)?,
+        true => {
+            // One that nobody is shown may be of what had the device before.
+            readers::take_away(&device.path, &Mounts::read()?)?;
+            readers::of(&device.path)?
+        }
         false => device.path.clone(),
     };
     let made = target.parent().map_or(Ok(()), fs::create_dir_all);

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// Nobody watches for longer without saying so again.
 const LONGEST: u64 = 24 * 3600;
 
+/// Steps that a server tells of at once, of some 700 bytes each: what servers tell each other has 4 MiB at most.
+const MOST_STEPS: usize = 3000;
+
 pub async fn watch(
     State(context): State<Shared>,
     scope: Scope,
@@ -51,7 +54,7 @@ async fn of_others(context: &Context, scope: Scope, method: Method, path: &str) 
 }
 
 pub async fn show(State(context): State<Shared>, scope: Scope) -> Json<TracesData> {
-    let own = otlp::resource_spans(context.server, &HERE.slow());
+    let own = otlp::resource_spans(context.server, &HERE.slow(MOST_STEPS));
     Json(match scope {
         Scope::Own => TracesData { resource_spans: vec![own] },
         Scope::Cluster => {

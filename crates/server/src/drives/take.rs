@@ -9,6 +9,7 @@ use crate::agreed::left;
 use crate::device::DriveDevice;
 use crate::observed::meter::Meter;
 use crate::observed::metered::MeteredDevice;
+use crate::slow::Lately;
 use crate::world::ServerWorld;
 use futures_util::future::join_all;
 use std::path::{Path, PathBuf};
@@ -70,8 +71,8 @@ impl Drives {
 
     pub(super) async fn open_one(&self, candidate: Candidate) -> Result<OpenDrive, DriveOperationError> {
         let Candidate { path, device, log, .. } = candidate;
-        let meter = Arc::<Meter>::default();
-        let metered = |device: &DriveDevice| MeteredDevice::new(device.clone(), meter.clone());
+        let (meter, lately) = (Arc::<Meter>::default(), Arc::<Lately>::default());
+        let metered = |device: &DriveDevice| MeteredDevice::new(device.clone(), meter.clone(), lately.clone());
         let (for_drive, for_log) = (metered(&device), log.as_ref().map(metered));
         let work = move || async move {
             let drive = Drive::open(ServerWorld, for_drive, for_log, Options::default()).await?;

@@ -173,7 +173,7 @@ impl Copier {
         while at < bytes.end {
             let source = known.source.clone();
             let zeros = move || async move { source.zeros_in(at..far).await };
-            for (length, is_zero) in self.parts.threads.run_on(self.thread(), zeros).await?? {
+            for (length, is_zero) in self.parts.threads.run_while_awaited(self.thread(), zeros).await?? {
                 let end = if is_zero { at + length } else { (at + length).min(bytes.end) };
                 if !is_zero {
                     pieces.extend(pieces_of(at..end, far));
@@ -209,7 +209,7 @@ impl Copier {
     async fn write_piece(&self, volume: &Volume<ServerWorld>, known: &Known, piece: Range<u64>) -> Result<(), Stopped> {
         let (source, wanted) = (known.source.clone(), piece.clone());
         let read = move || async move { source.read_some(wanted).await };
-        let data = self.parts.threads.run_on(self.thread(), read).await??;
+        let data = self.parts.threads.run_while_awaited(self.thread(), read).await??;
         let mut from = 0;
         while from < data.len() {
             // Runs of what has something, without the holes between.

@@ -18,9 +18,9 @@ pub struct MeteredDevice {
 }
 
 impl MeteredDevice {
-    /// Devices of one drive share a meter.
-    pub fn new(device: DriveDevice, meter: Arc<Meter>) -> Self {
-        MeteredDevice { device, meter, lately: Arc::default() }
+    /// Devices of one drive share a meter, and what they did lately.
+    pub fn new(device: DriveDevice, meter: Arc<Meter>, lately: Arc<Lately>) -> Self {
+        MeteredDevice { device, meter, lately }
     }
 
     pub fn meter(&self) -> &Meter {
@@ -46,7 +46,7 @@ impl MeteredDevice {
 
 impl From<DriveDevice> for MeteredDevice {
     fn from(device: DriveDevice) -> Self {
-        MeteredDevice::new(device, Arc::default())
+        MeteredDevice::new(device, Arc::default(), Arc::default())
     }
 }
 

@@ -1,7 +1,7 @@
 //! What servers ask each other, as steps: at the asker's and where it's done.
 
 use super::trace::{Kind, Step};
-use super::{LINK, REQUEST, current};
+use super::{LINK, PEER, REQUEST, current};
 use crate::data_links::Lane;
 use tepal_engine::{Question, Reply, Unreachable};
 use tepal_model::ServerId;
@@ -10,7 +10,7 @@ use tepal_wire::message::{DriveOperation, Request, VolumeOperation};
 
 /// The step of asking.
 pub fn step(question: &Question, server: ServerId, (caller, lane): (&Sender, Lane)) -> Step {
-    let step = Step::new("ask a server", Kind::Client).note("tepal.peer.id", server.to_string());
+    let step = Step::new("ask a server", Kind::Client).note(PEER, server.to_string());
     of(&question.request, step).note(LINK, link(caller, lane))
 }
 

@@ -22,7 +22,7 @@ use futures_util::future::{Either, LocalBoxFuture};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tepal_model::{IoError, VolumeId};
 use trace::{Place, Trace};
@@ -34,6 +34,10 @@ const KEPT_OF_OTHERS: usize = 2048;
 /// By what a request to another server goes at both ends: who asks, over which lane; and which of its requests it is.
 pub const LINK: &str = "tepal.link";
 pub const REQUEST: &str = "tepal.request";
+/// Which server is asked.
+pub const PEER: &str = "tepal.peer.id";
+/// Of which volume's bytes it is.
+pub const VOLUME: &str = "tepal.volume.id";
 
 /// The recorder of this process.
 pub static HERE: Recorder = Recorder::new();
@@ -69,8 +73,8 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Inner {
     watched: Option<Watched>,
-    of_clients: VecDeque<Slow>,
-    of_others: VecDeque<Slow>,
+    of_clients: VecDeque<Arc<Slow>>,
+    of_others: VecDeque<Arc<Slow>>,
 }
 
 /// Whose request it is.
@@ -120,10 +124,20 @@ impl Recorder {
         inner.watched
     }
 
-    /// What was slow, the oldest first.
-    pub fn slow(&self) -> Vec<Slow> {
-        let inner = self.lock();
-        inner.of_clients.iter().chain(&inner.of_others).cloned().collect()
+    /// What was slow, the oldest first: of the newest, so many steps at most.
+    pub fn slow(&self, most_steps: usize) -> Vec<Arc<Slow>> {
+        let mut slow: Vec<Arc<Slow>> = {
+            let inner = self.lock();
+            inner.of_clients.iter().chain(&inner.of_others).cloned().collect()
+        };
+        slow.sort_by_key(|slow| slow.began);
+        let mut steps = 0;
+        let is_too_much = |slow: &Arc<Slow>| {
+            steps += slow.steps.len();
+            steps > most_steps
+        };
+        let left_out = slow.iter().rev().position(is_too_much).map_or(0, |told| slow.len() - told);
+        slow.split_off(left_out)
     }
 
     /// Carries a client's request out.
@@ -143,7 +157,7 @@ impl Recorder {
             match self.watched().filter(|watched| watched.volume.is_none_or(|only| only == volume)) {
                 None => work.await,
                 Some(watched) => {
-                    let place = Trace::begin(request().note("tepal.volume.id", volume.0));
+                    let place = Trace::begin(request().note(VOLUME, volume.0));
                     let ended = Ended { recorder: self, place: place.clone(), watched, asker: Asker::Client };
                     let outcome = Stepped::new(place.clone(), work).await;
                     outcome.as_ref().err().inspect(|error| place.fail(error));
@@ -161,7 +175,14 @@ impl Recorder {
         request: Option<Step>,
         begin: impl FnOnce() -> LocalBoxFuture<'static, T>,
     ) -> LocalBoxFuture<'static, T> {
-        let Some((step, watched)) = request.and_then(|step| Some((step, self.watched()?))) else { return begin() };
+        let watched = |step: &Step| {
+            let watched = self.watched()?;
+            let is_other = |only: VolumeId| step.number(VOLUME).is_some_and(|volume| volume != only.0);
+            (!watched.volume.is_some_and(is_other)).then_some(watched)
+        };
+        let Some((step, watched)) = request.and_then(|step| watched(&step).map(|watched| (step, watched))) else {
+            return begin();
+        };
         let asker = if step.notes.iter().any(|(key, _)| *key == LINK) { Asker::Server } else { Asker::Client };
         let place = Trace::begin(step);
         let work = Stepped::new(place.clone(), place.within(begin));
@@ -192,7 +213,7 @@ impl Recorder {
         if kept.len() >= most {
             kept.pop_front();
         }
-        kept.push_back(slow);
+        kept.push_back(Arc::new(slow));
     }
 }
 
@@ -254,15 +275,28 @@ mod tests {
         watched(recorder, SLOW / 2, LONG);
         write(recorder, 1, Duration::ZERO).await;
         write(recorder, 2, SLOW).await;
-        assert!(recorder.slow().is_empty());
+        assert!(recorder.slow(usize::MAX).is_empty());
         write(recorder, 1, SLOW).await;
         recorder.end();
         write(recorder, 1, SLOW).await;
-        let slow = recorder.slow();
+        let slow = recorder.slow(usize::MAX);
         let [one] = slow.as_slice() else { panic!("{slow:?}") };
         let names: Vec<_> = one.steps.iter().map(|step| (step.name, step.within)).collect();
         assert_eq!(names, [("write", None), ("drive", Some(0))]);
         assert!(one.steps.iter().all(|step| step.took.is_some_and(|took| took >= SLOW)), "{one:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_told_at_once_is_of_the_newest_requests() {
+        let recorder = recorder();
+        watched(recorder, Duration::ZERO, LONG);
+        for _ in 0..4 {
+            write(recorder, 1, Duration::ZERO).await; // two steps each
+        }
+        let began = |most| -> Vec<Duration> { recorder.slow(most).iter().map(|slow| slow.began).collect() };
+        let all = began(100);
+        assert_eq!((all.len(), began(8).len()), (4, 4));
+        assert_eq!((began(7), began(4), began(1)), (all[1..].to_vec(), all[2..].to_vec(), Vec::new()));
     }
 
     #[tokio::test]
@@ -271,7 +305,7 @@ mod tests {
         watched(recorder, Duration::ZERO, Duration::ZERO);
         assert!(recorder.is_on());
         write(recorder, 1, Duration::ZERO).await;
-        assert!(!recorder.is_on() && recorder.slow().is_empty());
+        assert!(!recorder.is_on() && recorder.slow(usize::MAX).is_empty());
     }
 
     #[tokio::test]
@@ -281,7 +315,7 @@ mod tests {
         for _ in 0..KEPT + 3 {
             write(recorder, 1, Duration::ZERO).await;
         }
-        let slow = recorder.slow();
+        let slow = recorder.slow(usize::MAX);
         assert_eq!(slow.len(), KEPT);
         assert!(slow.is_sorted_by(|one, next| one.began <= next.began && one.id != next.id));
     }

@@ -1,11 +1,12 @@
 //! Slow requests as OpenTelemetry's traces, those of several servers put together.
 
 use super::trace::{Kind, Note, Step};
-use super::{LINK, REQUEST, Slow};
+use super::{LINK, PEER, REQUEST, Slow};
 use crate::api_types::{
     Attribute, AttributeValue, Resource, ResourceSpans, Scope, ScopeSpans, Span, SpanStatus, TracesData,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tepal_model::ServerId;
 
@@ -16,7 +17,7 @@ const CLIENT: u8 = 3;
 const ERROR: u8 = 2;
 
 /// What one server has seen.
-pub fn resource_spans(server: ServerId, slow: &[Slow]) -> ResourceSpans {
+pub fn resource_spans(server: ServerId, slow: &[Arc<Slow>]) -> ResourceSpans {
     let attribute =
         |key: &str, text: String| Attribute { key: key.to_owned(), value: AttributeValue::StringValue(text) };
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -30,7 +31,7 @@ pub fn resource_spans(server: ServerId, slow: &[Slow]) -> ResourceSpans {
         },
         scope_spans: vec![ScopeSpans {
             scope: Scope { name: "tepal".to_owned(), version },
-            spans: slow.iter().flat_map(spans).collect(),
+            spans: slow.iter().flat_map(|slow| spans(slow)).collect(),
         }],
     }
 }
@@ -76,18 +77,35 @@ fn attribute(key: &str, note: &Note) -> Attribute {
     Attribute { key: key.to_owned(), value }
 }
 
+/// Who asks over which lane, which server, and by what number.
+type Link<'a> = (&'a str, &'a str, &'a str);
+
+fn link<'a>(span: &'a Span, server: &'a str) -> Option<Link<'a>> {
+    Some((span.attribute(LINK)?, server, span.attribute(REQUEST)?))
+}
+
 /// What a server was asked becomes a part of the step that asked it, however many servers that goes through. What was asked by a request
 /// that wasn't slow is left out.
 pub fn put_together(servers: Vec<ResourceSpans>) -> TracesData {
     let all = || servers.iter().flat_map(ResourceSpans::spans);
-    let link = |span: &Span| Some((span.attribute(LINK)?.to_owned(), span.attribute(REQUEST)?.to_owned()));
-    let asking: BTreeMap<_, &Span> =
-        all().filter(|span| span.kind == CLIENT).filter_map(|span| Some((link(span)?, span))).collect();
+    // Each link counts its requests by itself, and a new link to the same server begins anew.
+    let mut asking: BTreeMap<Link<'_>, Vec<&Span>> = BTreeMap::new();
+    for span in all().filter(|span| span.kind == CLIENT) {
+        if let Some(link) = span.attribute(PEER).and_then(|server| link(span, server)) {
+            asking.entry(link).or_default().push(span);
+        }
+    }
+    let asked_by = |span: &Span, server: &str| {
+        let asking = asking.get(&link(span, server)?)?.iter().copied();
+        asking.min_by_key(|asking| asking.time().0.abs_diff(span.time().0))
+    };
     // By its own trace, what asked for it.
-    let served = all().filter(|span| span.kind == SERVER && span.parent_span_id.is_empty());
-    let served: BTreeMap<&str, Option<&Span>> = served
-        .filter(|span| span.attribute(LINK).is_some())
-        .map(|span| (span.trace_id.as_str(), link(span).and_then(|link| asking.get(&link).copied())))
+    let served: BTreeMap<&str, Option<&Span>> = servers
+        .iter()
+        .flat_map(|server| server.spans().map(move |span| (server.server(), span)))
+        .filter(|(_, span)| span.kind == SERVER && span.parent_span_id.is_empty())
+        .filter(|(_, span)| span.attribute(LINK).is_some())
+        .map(|(server, span)| (span.trace_id.as_str(), asked_by(span, server)))
         .collect();
     // Servers ask only on behalf of others: no more often than there are servers.
     let root = |trace: &str| {
@@ -141,7 +159,7 @@ mod tests {
     fn a_request_is_written_as_opentelemetry_reads_it() {
         let mut failed = step("drive write", Kind::Internal, Some(0), None).note("tepal.bytes", 4096u64);
         failed.error = Some("it's gone".to_owned());
-        let slow = [slow(0xab, vec![step("write", Kind::Server, None, None), failed])];
+        let slow = [slow(0xab, vec![step("write", Kind::Server, None, None), failed]).into()];
         let said = serde_json::to_value(resource_spans(ServerId(3), &slow)).expect("it's JSON");
         let spans = &said["scopeSpans"][0]["spans"];
         let expected = json!([
@@ -159,17 +177,24 @@ mod tests {
         assert_eq!(said["resource"]["attributes"][0], name);
     }
 
+    /// Story: each link counts its requests from 1, so what one server did was shown as what another was asked.
     #[test]
     fn what_servers_have_asked_each_other_is_one_trace() {
-        let client = |link| step("ask", Kind::Client, Some(0), Some(link));
+        let client =
+            |link, peer: u32| step("ask", Kind::Client, Some(0), Some(link)).note(PEER, ServerId(peer).to_string());
         let server = |link| step("read", Kind::Server, None, Some(link));
-        let first = slow(1, vec![step("read", Kind::Server, None, None), client(7)]);
-        let second = slow(2, vec![server(7), client(8)]);
+        let first = slow(1, vec![step("read", Kind::Server, None, None), client(7, 2), client(7, 3)]);
+        let second = slow(2, vec![server(7), client(8, 0)]);
         let third = slow(3, vec![server(8), step("drive read", Kind::Internal, Some(0), None)]);
         let strange = slow(4, vec![server(99)]);
-        let servers = [vec![third], vec![first], vec![second, strange]];
-        let numbered = servers.iter().enumerate();
-        let together = put_together(numbered.map(|(n, slow)| resource_spans(ServerId(n as u32), slow)).collect());
+        let of_same_number = slow(5, vec![server(7)]);
+        let servers = [vec![third], vec![first], vec![second, strange], vec![of_same_number]];
+        let numbered = servers.into_iter().enumerate();
+        let told = |(n, slow): (usize, Vec<Slow>)| {
+            let slow: Vec<Arc<Slow>> = slow.into_iter().map(Arc::new).collect();
+            resource_spans(ServerId(n as u32), &slow)
+        };
+        let together = put_together(numbered.map(told).collect());
         let mut told: Vec<(&str, &str, &str)> = together
             .resource_spans
             .iter()
@@ -180,10 +205,12 @@ mod tests {
         let expected = [
             ("1", "10000", ""),
             ("1", "10001", "10000"),
+            ("1", "10002", "10000"),
             ("1", "20000", "10001"),
             ("1", "20001", "20000"),
             ("1", "30000", "20001"),
             ("1", "30001", "30000"),
+            ("1", "50000", "10002"),
         ];
         assert_eq!(told, expected);
     }

@@ -70,6 +70,14 @@ impl Step {
         self.notes.push((key, note.into()));
         self
     }
+
+    /// The number that is noted under this key.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.notes.iter().find_map(|(noted, note)| match note {
+            Note::Number(number) if *noted == key => Some(*number),
+            _ => None,
+        })
+    }
 }
 
 /// One request.

@@ -24,6 +24,8 @@ use tree::Names;
 const LOOK: Duration = Duration::from_secs(1);
 /// Servers go on for a little longer than the command, which ends them.
 const LONGER: u64 = 10;
+/// Servers take no more seconds.
+const MOST: u64 = 24 * 3600;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -59,7 +61,7 @@ struct Watching<'a> {
 
 impl<'a> Watching<'a> {
     fn begin(client: &'a Client, output: Output, arguments: &TraceSlowArguments) -> Result<Self, CommandError> {
-        let seconds = (arguments.within / 1000).max(1) + LONGER;
+        let seconds = ((arguments.within / 1000).max(1) + LONGER).min(MOST);
         let mut query = format!("{}?over_micros={}&seconds={seconds}", route::SLOW, arguments.over * 1000);
         if let Some(name) = &arguments.volume {
             let volume: VolumeInfo = client.get(&path(route::VOLUME, name))?;
