@@ -19,6 +19,12 @@ use tepal_model::{Epoch, Layout, Lineage, MapId, MigrationStage, VolumeId};
 /// The first window is a fiftieth of all chunks: large enough that few are agreed, small enough that clients seldom meet it.
 const FIRST_WINDOW: u64 = 50;
 
+/// What is refused, and what does it.
+const NO_WAY_FROM_QUORUM: &str = "there's no way to another layout; `tepal volume import NEW --live --layout LAYOUT --from nbd://...`, with \
+    the address of this volume, makes another volume of it that is used at once";
+const NO_WAY_TO_QUORUM: &str = "there's no way to a quorum layout; `tepal volume import NEW --layout LAYOUT --from nbd://...`, with the \
+    address of this volume, copies it";
+
 /// What is to go to another map.
 struct Goes {
     source: Arc<MapRecord>,
@@ -53,13 +59,9 @@ impl Draft {
             None if goes.is_all => volume.layout.clone(),
             None => goes.source.layout.clone(),
         };
-        let copied = "there's no way to another layout; `tepal volume import NEW --live --layout LAYOUT --from nbd://...`, with the \
-                      address of this volume, makes another volume of it that is used at once";
-        self.check_not_of_quorum(&volume, copied)?;
+        self.check_not_of_quorum(&volume, NO_WAY_FROM_QUORUM)?;
         if layout.quorum().is_some() {
-            let what = "there's no way to a quorum layout; `tepal volume import NEW --layout LAYOUT --from nbd://...`, with the \
-                        address of this volume, copies it"
-                .to_owned();
+            let what = NO_WAY_TO_QUORUM.to_owned();
             return Err(Refusal::NotOfQuorum { volume: name.to_owned(), layout: volume.layout.to_string(), what });
         }
         self.check_not_going(&volume, name)?;
