@@ -52,9 +52,9 @@ fn a_scrub_with_drives_away_does_not_count() {
 /// Story: alerts and schedules took a volume for one that wasn't scrubbed, though somebody had just done that by hand.
 #[test]
 fn a_scrub_by_hand_counts_as_the_last_one() {
-    let cluster = Cluster::start(2, "512M");
-    cluster.tepal(&["volume", "create", "v", "--size", "16M", "--layout", "mirror:2"]).succeeded();
-    let scrub = || cluster.json(&["volume", "scrub", "v"]);
+    let cluster = Plan { drives: 2, ..Plan::default() }.up();
+    cluster.create("v", "16M", "mirror:2");
+    let scrub = || cluster.ask(&["volume", "scrub", "v"]);
     let begun = scrub()["begun_unix_ms"].as_u64().expect("it began");
     wait_until("the scrub to be on record", || scrub()["recorded_unix_ms"].as_u64().is_some_and(|at| at >= begun));
 }
