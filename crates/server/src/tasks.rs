@@ -1,4 +1,4 @@
-//! Tasks of this server, beside those of the data threads.
+//! Tasks of this server, on whichever thread begins them.
 
 use futures_util::FutureExt;
 use tokio::task::JoinHandle;
