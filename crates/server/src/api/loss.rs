@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tepal_engine::{Trouble, VolumeHealth};
 use tepal_metadata::{Command, ServerState, State as ClusterState};
-use tepal_model::DriveId;
+use tepal_model::{DriveId, ServerId};
 
 /// Ranges that are told of.
 const MOST_RANGES: usize = 10_000;
@@ -52,12 +52,17 @@ async fn as_far_as_known(context: &Context, scope: Scope, name: &str) -> Result<
     if scope == Scope::Cluster {
         let others = context.ask_others::<Loss>(&path(route::VOLUME_LOSS, name)).await;
         let state = context.parts.metadata.state();
-        let is_down = |server| state.servers.get(server).is_none_or(|record| record.state == ServerState::Down);
-        let silent = others.iter().filter(|(server, said)| said.is_none() && !is_down(server));
-        waits_for.extend(silent.map(|(server, _)| format!("server {server}")));
-        for said in others.into_iter().filter_map(|(_, said)| said) {
-            waits_for.extend(said.waits_for);
-            ranges.extend(said.ranges);
+        let is_down =
+            |server: &ServerId| state.servers.get(server).is_none_or(|record| record.state == ServerState::Down);
+        for (server, said) in others {
+            // One that waits and doesn't say for whom is of an earlier version.
+            if said.as_ref().map_or(!is_down(&server), |said| said.unsettled && said.waits_for.is_empty()) {
+                waits_for.insert(format!("server {server}"));
+            }
+            if let Some(said) = said {
+                waits_for.extend(said.waits_for);
+                ranges.extend(said.ranges);
+            }
         }
     }
     let mut ranges = union(ranges);

@@ -1,7 +1,7 @@
 //! What servers ask each other, as steps: at the asker's and where it's done.
 
 use super::trace::{Kind, Step};
-use super::{LINK, PEER, REQUEST, current};
+use super::{LINK, PEER, REQUEST, VOLUME, current};
 use crate::data_links::Lane;
 use tepal_engine::{Question, Reply, Unreachable};
 use tepal_model::ServerId;
@@ -44,7 +44,7 @@ fn of(request: &Request, step: Step) -> Step {
         Request::Volume(request) => {
             let step = step
                 .note("tepal.operation", named_for_volume(&request.operation).to_owned())
-                .note("tepal.volume.id", request.volume.0)
+                .note(VOLUME, request.volume.0)
                 .note("tepal.column", u64::from(request.column));
             match &request.operation {
                 VolumeOperation::Node { drive, .. } => step.note("tepal.drive.id", drive.to_string()),
