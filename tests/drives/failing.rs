@@ -3,7 +3,7 @@
 use crate::cluster::Plan;
 use crate::filesystems::obstacle;
 use crate::nbd::{Ledger, Writer};
-use crate::power::{Media, Operation, Shelf, close_folder};
+use crate::power::{Operation, Shelved};
 use crate::program::until;
 use crate::{need, skip};
 use std::time::Duration;
@@ -20,13 +20,8 @@ fn a_spare_steps_in_for_a_drive_whose_reads_writes_or_flushes_fail_and_nobody_ha
     for fails in [Operation::Write, Operation::Flush, Operation::Read] {
         println!("{fails:?}");
         let mut cluster = Plan { drives: 3, drive_size: SIZE as u64, ..Plan::default() }.up();
-        let folder = cluster.folder().join("shelf");
-        std::fs::create_dir(&folder).expect("ours");
-        let shelf = Shelf::new(vec![("failing".to_owned(), Media::new(SIZE))]);
-        let shown = shelf.show(&folder).expect("FUSE works here");
-        let failing = folder.join("failing");
-        cluster.tepal(&["drive", "add", "s1", failing.to_str().expect("ours")]).succeeded();
-        let [failed, spare] = [&*failing, cluster.drive(2)].map(|path| cluster.drive_id(path));
+        let failing = Shelved::add(&cluster, SIZE);
+        let [failed, spare] = [&*failing.path, cluster.drive(2)].map(|path| cluster.drive_id(path));
         cluster.tepal(&["drive", "spare", &spare]).succeeded();
         cluster.create("v0", "8M", "mirror:2");
         let copies = |id: &str| {
@@ -39,14 +34,14 @@ fn a_spare_steps_in_for_a_drive_whose_reads_writes_or_flushes_fail_and_nobody_ha
         ledger.fill(&mut cluster.connect("v0")).expect("written");
         let writer = Writer::start(cluster.address(), "v0", ledger);
         writer.go_on_for(300);
-        shelf.media(0).fails = Some(fails);
-        cluster.wait_for_drive(&failing, "failed");
+        failing.shelf.media(0).fails = Some(fails);
+        cluster.wait_for_drive(&failing.path, "failed");
         until("others to have what it had", SOON, || (copies(&failed) == 0).then_some(()));
         assert!(copies(&spare) > 0, "the spare has stepped in");
         cluster.wait_until_healthy("v0");
         writer.go_on_for(300);
         cluster.tepal(&["drive", "rm", &failed]).succeeded();
-        close_folder(&folder, shown);
+        failing.close();
         until("all to be well", SOON, || (cluster.ask(&["status"])["health"] == "ok").then_some(()));
         writer.finish().compare(&mut cluster.connect("v0"));
         cluster.scrub_finds_nothing("v0");

@@ -5,7 +5,7 @@ use super::{sum, text};
 use crate::cluster::{Cluster, Plan};
 use crate::filesystems::obstacle;
 use crate::nbd::{BLOCK, noise};
-use crate::power::{Media, Operation, Shelf, close_folder};
+use crate::power::{Operation, Shelved};
 use crate::program::until;
 use crate::rot::{fill, places, rot};
 use crate::servers::ring::Ring;
@@ -238,18 +238,13 @@ fn a_device_that_fails_reads_raises_an_alert() {
     }
     const SIZE: usize = 64 << 20;
     let cluster = Plan { drives: 2, drive_size: SIZE as u64, ..Plan::default() }.up();
-    let folder = cluster.folder().join("shelf");
-    std::fs::create_dir(&folder).expect("ours");
-    let shelf = Shelf::new(vec![("failing".to_owned(), Media::new(SIZE))]);
-    let shown = shelf.show(&folder).expect("FUSE works here");
-    let failing = folder.join("failing");
-    cluster.tepal(&["drive", "add", "s1", failing.to_str().expect("ours")]).succeeded();
+    let failing = Shelved::add(&cluster, SIZE);
     cluster.create("v0", "8M", "mirror:3");
     cluster.connect("v0").write(0, &noise(1, 8 << 20)).expect("written");
     let prometheus = watching(&cluster);
-    shelf.media(0).fails = Some(Operation::Read);
+    failing.shelf.media(0).fails = Some(Operation::Read);
     let _ = cluster.tepal(&["volume", "scrub", "v0"]); // it may be told that a drive went away
     prometheus.wait_for(&["TepalDriveErrors"]);
-    cluster.tepal(&["drive", "rm", &cluster.drive_id(&failing), "--force"]).succeeded();
-    close_folder(&folder, shown);
+    cluster.tepal(&["drive", "rm", &cluster.drive_id(&failing.path), "--force"]).succeeded();
+    failing.close();
 }

@@ -129,8 +129,33 @@ impl Drop for Rig {
     }
 }
 
+/// One more drive of a running cluster, whose device does as its shelf is told.
+pub struct Shelved {
+    pub shelf: Arc<Shelf>,
+    pub path: PathBuf,
+    folder: PathBuf,
+    shown: fuser::BackgroundSession,
+}
+
+impl Shelved {
+    pub fn add(cluster: &Cluster, size: usize) -> Shelved {
+        let folder = folder_of(cluster);
+        std::fs::create_dir(&folder).expect("ours");
+        let shelf = Shelf::new(vec![("failing".to_owned(), Media::new(size))]);
+        let shown = shelf.show(&folder).expect("FUSE works here");
+        let path = folder.join("failing");
+        cluster.tepal(&["drive", "add", "s1", path.to_str().expect("ours")]).succeeded();
+        Shelved { shelf, path, folder, shown }
+    }
+
+    /// The cluster doesn't use it any more.
+    pub fn close(self) {
+        close_folder(&self.folder, self.shown);
+    }
+}
+
 /// A killed process's files stay open until the kernel has ended its requests to io_uring.
-pub fn close_folder(at: &Path, folder: fuser::BackgroundSession) {
+fn close_folder(at: &Path, folder: fuser::BackgroundSession) {
     unmount(at);
     folder.join().expect("what served it has ended");
 }
